@@ -1,0 +1,164 @@
+"""The `s2bl` command: the verbs, and the one place where an error becomes a line and an exit code.
+
+Exit codes: 0 done, 2 a wrong file, value or flag (one line on stderr, nothing written), 1 something
+downstream closed the pipe, 130 Ctrl-C, 143 SIGTERM.
+"""
+
+import contextlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from types import FrameType
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperCommand, TyperGroup
+
+from s2bl_cli import __version__
+from s2bl_cli.errors import RunError, S2blError, one_line
+from s2bl_cli.registry import Entry, Registry
+
+_HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+
+VERBS = Registry(
+    "command",
+    {
+        "mask": Entry("commands.mask:mask", "Hide the feedback of some rows."),
+    },
+)
+
+
+def verb_command(name: str) -> Any:
+    """A verb with all its flags."""
+    single = typer.Typer(add_completion=False, context_settings=_HELP_NAMES)
+    single.command(name)(VERBS.load(name))
+    return typer.main.get_command(single)
+
+
+class S2blGroup(TyperGroup):
+    """Runs a verb and translates what it raises.
+
+    A verb's module is loaded and its flags are built only when it is called: `s2bl --help` costs no more
+    than the help of an empty program.
+    """
+
+    def __init__(self, **attrs: Any) -> None:
+        super().__init__(**attrs)
+        self.commands = {name: TyperCommand(name, help=entry.summary) for name, entry in VERBS.entries.items()}
+
+    def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
+        name, command, rest = super().resolve_command(ctx, args)
+        return name, command if name is None else verb_command(name), rest
+
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> Any:
+        with _sigterm_as_exit():
+            sys.exit(
+                _translated(
+                    lambda: super(S2blGroup, self).main(
+                        args,
+                        prog_name or "s2bl",
+                        complete_var,
+                        standalone_mode=False,
+                        windows_expand_args=windows_expand_args,
+                        **extra,
+                    )
+                )
+            )
+
+
+def _translated(run: Callable[[], Any]) -> int:
+    """Run, and turn what is raised into a line on stderr and an exit code."""
+    try:
+        result = run()
+    except S2blError as error:
+        return _fail(str(error), error.exit_code)
+    except typer.TyperException as error:
+        return _usage(error)
+    except MemoryError as error:
+        return _fail(
+            str(
+                RunError(f"not enough memory: {one_line(error) or 'an array did not fit'}; use a smaller log or model")
+            ),
+            2,
+        )
+    except BrokenPipeError:
+        # Whoever read our stdout is gone. Point stdout elsewhere, or Python complains once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    return result if isinstance(result, int) else 0
+
+
+def _fail(message: str, code: int) -> int:
+    sys.stderr.write(f"s2bl: {' '.join(message.split())}\n")
+    return code
+
+
+def _usage(error: typer.TyperException) -> int:
+    """A wrong flag: the framework's own words, on one line, with where to look."""
+    context = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "s2bl"
+    message = error.format_message()
+    if type(error).__name__ == "NoArgsIsHelpError":  # `s2bl` alone: its message is the whole help
+        sys.stderr.write(message + "\n")
+        return error.exit_code
+    return _fail(f"{one_line(message, 1000).rstrip('.')} (see: {command} --help)", error.exit_code)
+
+
+@contextlib.contextmanager
+def _sigterm_as_exit() -> Any:
+    """SIGTERM unwinds like Ctrl-C, so that temporary files are removed."""
+
+    def leave(signum: int, frame: FrameType | None) -> None:
+        raise SystemExit(128 + signum)
+
+    try:
+        before = signal.signal(signal.SIGTERM, leave)
+    except ValueError:  # not the main thread: whoever runs us there handles signals
+        yield
+        return
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+app = typer.Typer(
+    name="s2bl",
+    cls=S2blGroup,
+    help="Learn policies from logged decisions whose feedback is partly missing.",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings=_HELP_NAMES,
+)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        sys.stdout.write(f"s2bl {__version__}\n")
+        raise typer.Exit
+
+
+@app.callback()
+def _top(
+    version: Annotated[
+        bool,
+        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+    ] = False,
+) -> None:
+    """Learn policies from logged decisions whose feedback is partly missing."""
+
+
+def main() -> None:
+    """The console script."""
+    app()

@@ -1,0 +1,102 @@
+"""From settings dataclasses to flags, and the options that mean the same in every command."""
+
+import dataclasses
+import functools
+import inspect
+import typing
+from collections.abc import Callable
+from typing import Annotated, Any, Literal
+
+import typer
+
+from s2bl_cli.console import Console
+from s2bl_cli.settings import Declaration, declaration, flag
+
+LOG_PANEL = "Logs that other tools made"
+RUN_PANEL = "How it runs"
+
+Output = Annotated[
+    str | None,
+    typer.Option(
+        "-o",
+        "--output",
+        help="the file to write, or - for stdout; by default named after the input",
+        metavar="FILE",
+    ),
+]
+Force = Annotated[bool, typer.Option("--force", help="replace the output if it exists", rich_help_panel=RUN_PANEL)]
+Quiet = Annotated[
+    bool,
+    typer.Option("--quiet", help="no words and no progress, only errors and warnings", rich_help_panel=RUN_PANEL),
+]
+Json = Annotated[bool, typer.Option("--json", help="a machine-readable summary on stdout", rich_help_panel=RUN_PANEL)]
+LogsArgument = Annotated[
+    list[str],
+    typer.Argument(
+        help="logs: Parquet files, globs or folders, read as one log; - for stdin",
+        metavar="LOGS",
+        show_default=False,
+    ),
+]
+
+
+def console_of(*, quiet: bool, as_json: bool, output: str | None) -> Console:
+    console = Console(quiet=quiet, as_json=as_json)
+    console.check_streams(output)
+    return console
+
+
+def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """A decorator: each parameter whose type is a settings dataclass becomes that dataclass's flags.
+
+    `panels` names the help panel of a parameter's flags. The command itself receives the dataclass, built
+    from the flags; its checks run then.
+    """
+
+    def decorate(command: Callable[..., None]) -> Callable[..., None]:
+        hints = typing.get_type_hints(command, include_extras=True)
+        groups = {name: hint for name, hint in hints.items() if dataclasses.is_dataclass(hint)}
+        parameters: list[inspect.Parameter] = []
+        for parameter in inspect.signature(command).parameters.values():
+            if parameter.name in groups:
+                parameters += _flags(groups[parameter.name], panels.get(parameter.name))
+            else:
+                parameters.append(
+                    parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
+                )
+
+        @functools.wraps(command)
+        def with_flags(**values: Any) -> None:
+            for name, group in groups.items():
+                own = {field.name: values.pop(field.name) for field in dataclasses.fields(group)}
+                values[name] = group(**own)  # type: ignore[operator]
+            command(**values)
+
+        with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+        with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+        del with_flags.__wrapped__  # type: ignore[attr-defined]
+        return with_flags
+
+    return decorate
+
+
+def _flags(group: Any, panel: str | None) -> list[inspect.Parameter]:
+    hints = typing.get_type_hints(group)
+    return [_flag(field, hints[field.name], declaration(field), panel) for field in dataclasses.fields(group)]
+
+
+def _flag(field: "dataclasses.Field[Any]", hint: Any, declared: Declaration, panel: str | None) -> inspect.Parameter:
+    if declared.choices is not None:
+        choices: Any = Literal[declared.choices()]
+        hint = choices | None if field.default is None else choices
+    help_text = declared.help if declared.rule is None else f"{declared.help}; {declared.rule}"
+    option = typer.Option(
+        flag(field.name),
+        help=help_text,
+        metavar=declared.metavar,
+        show_default=field.default is not None,
+        rich_help_panel=panel,
+    )
+    return inspect.Parameter(
+        field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[hint, option]
+    )

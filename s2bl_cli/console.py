@@ -1,0 +1,89 @@
+"""What people read: words and progress on stderr, the machine-readable summary on stdout.
+
+Progress is a rich bar on a terminal, and plain lines at intervals elsewhere (CI logs).
+"""
+
+import contextlib
+import json
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from s2bl_cli.errors import SettingError, one_line
+
+_LINE_EVERY_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class Console:
+    """How a command speaks. `quiet` silences words and progress; errors and warnings are always told."""
+
+    quiet: bool = False
+    as_json: bool = False
+
+    def say(self, text: str) -> None:
+        if not self.quiet:
+            _to_stderr(text)
+
+    def warn(self, text: str) -> None:
+        _to_stderr(f"warning: {text}")
+
+    def summary(self, facts: Mapping[str, Any]) -> None:
+        """The machine-readable summary: one JSON line on stdout, with --json only."""
+        if self.as_json:
+            sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
+
+    def check_streams(self, output: str | None) -> None:
+        if self.as_json and output == "-":
+            raise SettingError("--json and -o - both want stdout: write the file with -o FILE")
+
+    @contextlib.contextmanager
+    def progress(self, what: str, total: int, unit: str) -> Iterator[Callable[[int, str], None]]:
+        """`advance(done, note)` moves the bar. `total` is in units."""
+        if self.quiet or total <= 0:
+            yield lambda done, note: None
+        elif sys.stderr.isatty():
+            with _rich_progress(what, total, unit) as advance:
+                yield advance
+        else:
+            yield _line_progress(what, total, unit)
+
+
+def _to_stderr(text: str) -> None:
+    sys.stderr.write(one_line(text, 2000) + "\n")
+    sys.stderr.flush()
+
+
+@contextlib.contextmanager
+def _rich_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int, str], None]]:
+    from rich.console import Console as RichConsole
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(),
+        TextColumn("{task.completed:.0f}/{task.total:.0f} " + unit, markup=False),
+        TextColumn("{task.fields[note]}", markup=False),
+        TimeElapsedColumn(),
+        TextColumn("left"),
+        TimeRemainingColumn(),
+    )
+    with Progress(*columns, console=RichConsole(stderr=True), transient=True) as bar:
+        task = bar.add_task(what, total=total, note="")
+        yield lambda done, note: bar.update(task, completed=done, note=note)
+
+
+def _line_progress(what: str, total: int, unit: str) -> Callable[[int, str], None]:
+    started = last = time.monotonic()
+
+    def advance(done: int, note: str) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last >= _LINE_EVERY_SECONDS and 0 < done < total:
+            last = now
+            left = (now - started) / done * (total - done)
+            _to_stderr(f"{what}: {done}/{total} {unit} {note} {left:.0f} s left")
+
+    return advance

@@ -1,0 +1,1 @@
+"""The files: logs, policies, scores, and the lineage each carries. All reading and writing happens here."""

@@ -1,0 +1,105 @@
+"""Outputs appear whole or not at all.
+
+A command writes to a temporary file beside its target; only when all of it is there and on the disk
+does a rename put it in the target's place. A command that fails, is interrupted or killed leaves the
+old file, or none. `-` (stdout) is spooled and sent on only when complete, so that a failing step of
+a pipeline never hands half a file to the next one.
+"""
+
+import contextlib
+import errno
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from s2bl_cli.errors import OutputError, one_line
+
+STANDARD_STREAM = "-"
+
+
+def check_output(target: str, *, force: bool) -> None:
+    """Refuse, before any work is done, an output that could not be put in place after it."""
+    if target == STANDARD_STREAM:
+        if sys.stdout.isatty():
+            raise OutputError("stdout is a terminal and Parquet is binary: use -o FILE, or pipe to another command")
+        return
+    path = Path(target)
+    if path.is_dir():
+        raise OutputError(f"{one_line(target)} is a folder: -o takes the name of a file")
+    if path.exists() and not _is_special(path) and not force:
+        raise OutputError(f"{one_line(target)} exists already: pass --force to replace it, or another -o")
+    folder = path.parent
+    if not folder.is_dir():
+        raise OutputError(
+            f"{one_line(target)} cannot be written: the folder {one_line(folder)} does not exist; make it first"
+        )
+    if not os.access(folder, os.W_OK) and not _is_special(path):
+        raise OutputError(f"{one_line(target)} cannot be written: no permission to write into {one_line(folder)}")
+
+
+@contextlib.contextmanager
+def atomic_output(target: str, *, force: bool) -> Iterator[BinaryIO]:
+    """A binary file to write into; it becomes `target` when the block ends without an exception."""
+    check_output(target, force=force)
+    try:
+        if target == STANDARD_STREAM:
+            with tempfile.TemporaryFile() as spool:
+                yield spool
+                spool.seek(0)
+                shutil.copyfileobj(spool, sys.stdout.buffer, 1 << 20)
+                sys.stdout.buffer.flush()
+        elif _is_special(Path(target)):
+            with open(target, "wb") as device:
+                yield device
+        else:
+            with _replacing(Path(target)) as file:
+                yield file
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise OutputError(f"{one_line(target)} cannot be written: {_reason(error)}") from error
+
+
+@contextlib.contextmanager
+def _replacing(target: Path) -> Iterator[BinaryIO]:
+    target = target.resolve()  # through a symbolic link: replace what it points to, not the link
+    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            if target.exists():
+                os.chmod(temporary, stat.S_IMODE(target.stat().st_mode))
+            yield file
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:  # Ctrl-C and SIGTERM too: nothing half-written stays behind
+        with contextlib.suppress(FileNotFoundError):
+            temporary.unlink()
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself survive a power cut, where the system allows a folder to be synced."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _is_special(path: Path) -> bool:
+    """A device or a named pipe: written to directly; replacing it by a file would destroy it."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _reason(error: OSError) -> str:
+    if error.errno == errno.ENOSPC:
+        return "the disk is full; free some space, or choose another place with -o"
+    return one_line(error.strerror or error)

@@ -1,0 +1,179 @@
+"""Inputs: names, globs, folders and `-` become files that can be opened, hashed and read.
+
+Not for what is inside them: that is `logs_reading`, `policies` and `scores`.
+"""
+
+import contextlib
+import glob
+import hashlib
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from s2bl_cli.contract.atomic import STANDARD_STREAM
+from s2bl_cli.errors import InputFileError, one_line
+
+_PARQUET_MAGIC = b"PAR1"
+
+# What pyarrow raises on damaged or foreign bytes. Wider than ArrowException: a flipped bit can also
+# surface as bad UTF-8, an impossible size or a missing key in Arrow's Python layer.
+DAMAGED = (
+    pa.ArrowException,
+    OSError,
+    ValueError,
+    KeyError,
+    IndexError,
+    TypeError,
+    OverflowError,
+    MemoryError,
+)
+
+
+@dataclass(frozen=True)
+class InputFile:
+    """One readable, seekable input. `name` is for people; `base_name` goes into lineages."""
+
+    name: str
+    path: str
+
+    @property
+    def base_name(self) -> str:
+        return Path(self.name).name
+
+    @property
+    def size(self) -> int:
+        return os.stat(self.path).st_size
+
+    def sha256(self) -> str:
+        with open(self.path, "rb") as handle:
+            return hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+@contextlib.contextmanager
+def open_inputs(names: Sequence[str], *, folders: bool = False) -> Iterator[list[InputFile]]:
+    """Open every file that the names stand for. With `folders`, a folder stands for the Parquet files in it."""
+    with contextlib.ExitStack() as stack:
+        files = []
+        if list(names).count(STANDARD_STREAM) > 1:
+            raise InputFileError("- (stdin) can be given once only")
+        for name in names:
+            if name == STANDARD_STREAM:
+                files.append(InputFile("stdin", stack.enter_context(_stdin())))
+            else:
+                for path in _expand(name, folders=folders):
+                    files.append(InputFile(one_line(path), stack.enter_context(_seekable(path))))
+        yield files
+
+
+@contextlib.contextmanager
+def open_input(name: str) -> Iterator[InputFile]:
+    """Open one file, which must be one file."""
+    with open_inputs([name]) as files:
+        if len(files) != 1:
+            raise InputFileError(f"{one_line(name)} stands for {len(files)} files, but one is needed here")
+        yield files[0]
+
+
+def _expand(name: str, *, folders: bool) -> list[str]:
+    path = Path(name)
+    if path.is_dir():
+        if not folders:
+            raise InputFileError(f"{one_line(name)} is a folder, but a file is needed here")
+        found = sorted(
+            str(p)
+            for p in path.rglob("*.parquet")
+            if not any(part.startswith(".") for part in p.relative_to(path).parts)
+        )
+        if not found:
+            raise InputFileError(f"{one_line(name)} is a folder with no *.parquet file in it")
+        return found
+    if path.exists() or not glob.has_magic(name):
+        return [name]
+    found = sorted(glob.glob(name, recursive=True))
+    if not found:
+        raise InputFileError(f"{one_line(name)} matches no file")
+    return found
+
+
+@contextlib.contextmanager
+def _seekable(path: str) -> Iterator[str]:
+    """The path itself, or a spooled copy where the path is a pipe (`<(command)` in a shell)."""
+    with _open(path) as handle:
+        if not handle.seekable():
+            with _spooled(handle) as spool_path:
+                yield spool_path
+            return
+    yield path
+
+
+def _open(path: str) -> BinaryIO:
+    try:
+        return open(path, "rb")
+    except FileNotFoundError as error:
+        raise InputFileError(f"{one_line(path)} does not exist: check the name and the folder") from error
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InputFileError(f"{one_line(path)} cannot be opened: {one_line(reason)}") from error
+
+
+@contextlib.contextmanager
+def _stdin() -> Iterator[str]:
+    if sys.stdin.isatty():
+        raise InputFileError("- reads Parquet from stdin, but stdin is a terminal: pipe a file or a command into it")
+    with _spooled(sys.stdin.buffer) as spool_path:
+        yield spool_path
+
+
+@contextlib.contextmanager
+def _spooled(stream: BinaryIO) -> Iterator[str]:
+    """Parquet is read from its end, and a pipe has none until it closes: copy it to a temporary file."""
+    with tempfile.NamedTemporaryFile(prefix="s2bl-", suffix=".spool") as spool:
+        try:
+            shutil.copyfileobj(stream, spool, 1 << 20)
+            spool.flush()
+        except OSError as error:
+            folder = one_line(tempfile.gettempdir())
+            raise InputFileError(
+                f"the piped input cannot be kept in {folder}: {one_line(error)}; set TMPDIR to a roomier folder"
+            ) from error
+        yield spool.name
+
+
+def open_parquet(file: InputFile) -> pq.ParquetFile:
+    """Open as Parquet, telling apart the ways in which a file is not."""
+    if file.size == 0:
+        hint = ": did the command before the pipe fail?" if file.name == "stdin" else ": it holds 0 bytes"
+        raise InputFileError(f"{file.name} is empty{hint}")
+    with open(file.path, "rb") as handle:
+        start = handle.read(200)
+        handle.seek(max(0, file.size - 4))
+        end = handle.read(4)
+    if start[:4] != _PARQUET_MAGIC:
+        looks_like = (
+            ": it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)"
+            if b"," in start
+            else ""
+        )
+        raise InputFileError(
+            f"{file.name} is not a Parquet file (it starts with {start[:4]!r}, not {_PARQUET_MAGIC!r}){looks_like}"
+        )
+    if end != _PARQUET_MAGIC:
+        raise InputFileError(f"{file.name} is a truncated Parquet file (its end is missing): copy or make it again")
+    try:
+        # No memory map: a file cut short while it is mapped kills the process instead of raising.
+        # No pre-buffering: it would hold whole row groups, and foreign files may have only one.
+        return pq.ParquetFile(file.path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
+    except DAMAGED as error:
+        raise damaged(file.name, error) from error
+
+
+def damaged(name: str, error: BaseException) -> InputFileError:
+    return InputFileError(f"{name} is a damaged Parquet file ({one_line(error, 120)}): copy or make it again")

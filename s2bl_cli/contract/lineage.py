@@ -1,0 +1,167 @@
+"""Where a file came from: the command that made it, its settings, and the digests of its inputs.
+
+A lineage is a tree: a `Step` has `Source`s, and a source that s2bl made carries the step that made it.
+It holds no time, no path and no output name, so equal inputs give equal bytes; only files that s2bl
+did not make are named, by their base name, because nothing else tells a reader what they were.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from s2bl_cli import __version__
+from s2bl_cli.errors import ContractError, one_line
+
+MAX_DEPTH = 32  # a chain of commands this long is no honest file; it also bounds the recursion on strangers' files
+
+_FLAG = re.compile(r"[a-z][a-z0-9-]*")
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Source:
+    """One input of a step: a file, or several files read as one."""
+
+    role: str  # "logs" or "policy"
+    sha256: str
+    name: str | None = None  # base name, for files that s2bl did not make
+    step: Step | None = None  # how it was made, for files that s2bl made
+
+
+@dataclass(frozen=True)
+class Step:
+    """One run of one command."""
+
+    command: str
+    settings: Mapping[str, Any]  # flag name without dashes → value
+    version: str
+    inputs: tuple[Source, ...] = ()
+
+    def origin(self, command: str) -> Step | None:
+        """The nearest step of that command on the way back along the first inputs, this step included."""
+        step: Step | None = self
+        while step is not None and step.command != command:
+            step = step.inputs[0].step if step.inputs else None
+        return step
+
+
+def step_of(command: str, settings: Mapping[str, Any], inputs: tuple[Source, ...] = ()) -> Step:
+    """The step that this version of s2bl is about to take."""
+    return Step(command, dict(settings), __version__, inputs)
+
+
+def encode_step(step: Step) -> dict[str, Any]:
+    return {
+        "command": step.command,
+        "settings": dict(step.settings),
+        "version": step.version,
+        "inputs": [
+            {
+                "role": source.role,
+                "sha256": source.sha256,
+                "name": source.name,
+                "step": None if source.step is None else encode_step(source.step),
+            }
+            for source in step.inputs
+        ],
+    }
+
+
+def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
+    """The step in a file's document; the file may be a stranger's, so nothing about it is taken on trust."""
+
+    def fault(what: str) -> ContractError:
+        return ContractError(f"{subject}: its lineage is damaged ({what}); make the file again with s2bl")
+
+    if depth > MAX_DEPTH:
+        raise fault(f"more than {MAX_DEPTH} steps deep")
+    if not isinstance(value, dict):
+        raise fault("a step is not an object")
+    command, settings, version, inputs = (value.get(key) for key in ("command", "settings", "version", "inputs"))
+    if not (isinstance(command, str) and _FLAG.fullmatch(command)):
+        raise fault(f"command is {one_line(command, 40)!r}")
+    if not isinstance(version, str):
+        raise fault("version is not text")
+    if not (isinstance(settings, dict) and all(_FLAG.fullmatch(k) and _is_plain(v) for k, v in settings.items())):
+        raise fault("settings are not plain values by flag name")
+    if not isinstance(inputs, list):
+        raise fault("inputs are not a list")
+    sources = []
+    for source in inputs:
+        if not isinstance(source, dict):
+            raise fault("an input is not an object")
+        role, digest, name, step = (source.get(key) for key in ("role", "sha256", "name", "step"))
+        if role not in ("logs", "policy", "scores") or not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
+            raise fault("an input has no role or no sha256")
+        if not (name is None or isinstance(name, str)):
+            raise fault("an input's name is not text")
+        sources.append(Source(role, digest, name, None if step is None else decode_step(step, subject, depth + 1)))
+    return Step(command, settings, version, tuple(sources))
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list):
+        return all(_is_plain(item) and not isinstance(item, list) for item in value)
+    return value is None or isinstance(value, str | int | float | bool)
+
+
+def command_lines(step: Step) -> list[str]:
+    """The shell commands that would remake the file, in order, with made-up names for what lies between."""
+    names: dict[str, str] = {}
+    lines: list[str] = []
+
+    def name_of(source: Source) -> str:
+        if source.sha256 not in names:
+            if source.step is None:
+                names[source.sha256] = source.name or f"{source.role}-{source.sha256[:8]}.parquet"
+            else:
+                output = _output_name(source, len(lines) + 1)
+                add(source.step, output)
+                names[source.sha256] = output
+        return names[source.sha256]
+
+    def add(step: Step, output: str) -> None:
+        inputs = [(source.role, name_of(source)) for source in step.inputs]
+        lines.append(_command_line(step, inputs, output))
+
+    add(step, _final_name(step))
+    return lines
+
+
+def _output_name(source: Source, number: int) -> str:
+    command = source.step.command if source.step else source.role
+    suffix = "safetensors" if source.role == "policy" else "parquet"
+    return f"{number}-{command}.{suffix}"
+
+
+def _final_name(step: Step) -> str:
+    return "policy.safetensors" if step.command == "train" else "out.parquet"
+
+
+def _command_line(step: Step, inputs: list[tuple[str, str]], output: str) -> str:
+    words = ["s2bl", step.command]
+    for flag, value in step.settings.items():
+        words += _flag_words(flag, value)
+    logs = [name for role, name in inputs if role == "logs"]
+    others = [name for role, name in inputs if role != "logs"]
+    if others and logs:
+        words += others
+        for name in logs:
+            words += ["--logs", name]
+    else:
+        words += others + logs
+    return shlex.join(one_line(word) for word in [*words, "-o", output])
+
+
+def _flag_words(flag: str, value: Any) -> Iterator[str]:
+    if value is None or value is False or value == []:
+        return
+    yield f"--{flag}"
+    if isinstance(value, list):
+        yield ",".join(str(item) for item in value)
+    elif value is not True:
+        yield str(value)

@@ -1,0 +1,371 @@
+"""From a file's own columns to the contract's: names mapped, types cast, list contexts packed into binary.
+
+`plan_columns` decides from the schema alone and tells all that is wrong with it at once; `canonical_batch`
+then turns each batch. What only the values show (unequal widths, fractions as actions) goes to the tally.
+"""
+
+import fnmatch
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from s2bl_cli.contract.context_spec import MAX_FEATURES, ContextSpec
+from s2bl_cli.contract.logs.checks import FaultTally
+from s2bl_cli.contract.logs.columns import LogColumns
+from s2bl_cli.contract.logs.schema import COLUMNS, OPTIONAL, SPLIT_TYPE, LogSpec, declared_context
+from s2bl_cli.errors import ContractError, one_line
+
+_INT32_MAX = int(np.iinfo(np.int32).max)
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """Which source column becomes which column of the contract."""
+
+    sources: dict[str, str]  # contract column → source column, for all but feature columns
+    features: tuple[str, ...]  # one column a feature, or empty where `sources` has the context
+    context: ContextSpec | None  # None: only the first row tells how wide it is
+    context_dtype: str
+    is_reward: bool
+    optional: tuple[str, ...]
+    extra: tuple[tuple[str, pa.DataType], ...]
+
+    def spec(self, actions: int, context: ContextSpec) -> LogSpec:
+        return LogSpec(actions, context, self.optional, self.extra)
+
+    def source_columns(self, columns: tuple[str, ...], *, extra: bool) -> list[str]:
+        """The source columns to read for these columns of the contract."""
+        wanted = [self.sources[name] for name in columns if name in self.sources]
+        if "context" in columns:
+            wanted += self.features
+        return wanted + ([name for name, _ in self.extra] if extra else [])
+
+
+def plan_columns(schema: pa.Schema, names: LogColumns, subject: str) -> ColumnPlan:
+    """Match the schema with the contract; every fault of the schema in one message."""
+    faults: list[str] = []
+    duplicated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if duplicated:
+        raise ContractError(f"{subject}: column {one_line(duplicated[0], 60)!r} is there more than once; rename one")
+    sources: dict[str, str] = {}
+
+    def take(column: str, source: str, flag: str, fits: bool, rule: str) -> None:
+        if source not in schema.names:
+            faults.append(f"no column {source!r} for the {column}: name it with {flag}")
+        elif not fits:
+            faults.append(f"column {source!r} must be {rule}, found {one_line(schema.field(source).type, 60)}")
+        else:
+            sources[column] = source
+
+    def is_number(source: str) -> bool:
+        return source in schema.names and _is_number(schema.field(source).type)
+
+    take("action", names.action_column, "--action-column", is_number(names.action_column), "whole numbers")
+    take(
+        "propensity",
+        names.propensity_column,
+        "--propensity-column",
+        is_number(names.propensity_column),
+        "numbers",
+    )
+    feedback = names.reward_column or names.cost_column
+    take(
+        "cost",
+        feedback,
+        "--cost-column or --reward-column",
+        is_number(feedback) or _is_null(schema, feedback),
+        "numbers",
+    )
+    optional_sources = {"label": names.label_column, "pi0": "pi0", "split": "split"}
+    for column, source in optional_sources.items():
+        if source in schema.names:
+            take(column, source, "", _fits_optional(column, schema.field(source).type), _OPTIONAL_RULES[column])
+        elif column == "label" and source != "label":
+            faults.append(f"no column {source!r} for the label: name it with --label-column")
+    features, context, context_dtype = _plan_context(schema, names, sources, faults, subject)
+    if faults:
+        there = one_line(", ".join(schema.names), 160)
+        raise ContractError(f"{subject}: {'; '.join(faults)} (its columns: {there})")
+    used = {*sources.values(), *features}
+    return ColumnPlan(
+        sources=sources,
+        features=features,
+        context=context,
+        context_dtype=context_dtype,
+        is_reward=names.reward_column is not None,
+        optional=tuple(column for column in OPTIONAL if column in sources),
+        # A leftover column that bears a contract name (a second `cost`, say) would clash on writing.
+        extra=tuple(
+            (field.name, field.type) for field in schema if field.name not in used and field.name not in COLUMNS
+        ),
+    )
+
+
+_OPTIONAL_RULES = {"label": "whole numbers", "pi0": "float32 binary or lists of numbers", "split": "text"}
+
+
+def _plan_context(
+    schema: pa.Schema, names: LogColumns, sources: dict[str, str], faults: list[str], subject: str
+) -> tuple[tuple[str, ...], ContextSpec | None, str]:
+    patterns = [pattern.strip() for pattern in names.context_columns.split(",") if pattern.strip()]
+    matched = [name for name in schema.names if any(name == p or fnmatch.fnmatchcase(name, p) for p in patterns)]
+    unmatched = [p for p in patterns if not any(name == p or fnmatch.fnmatchcase(name, p) for name in schema.names)]
+    shape = names.parsed_shape()
+    if unmatched or not patterns:
+        missing = unmatched[0] if unmatched else names.context_columns
+        faults.append(f"no column {missing!r} for the context: name it with --context-columns, such as 'x_*'")
+        return (), None, "float32"
+    if len(matched) == 1 and not _is_number(schema.field(matched[0]).type):
+        field = schema.field(matched[0])
+        sources["context"] = field.name
+        return (), *_plan_packed_context(field, names.context_dtype, shape, faults, subject)
+    wrong = [name for name in matched if not _is_number(schema.field(name).type)]
+    if wrong:
+        faults.append(f"context column {wrong[0]!r} must be numbers, found {one_line(schema.field(wrong[0]).type, 60)}")
+    clash = [name for name in matched if name in sources.values()]
+    if clash:
+        faults.append(
+            f"column {clash[0]!r} cannot be both a context and the log's {clash[0]}: narrow --context-columns"
+        )
+    context = _shaped(ContextSpec("float32", (len(matched),)), shape, faults)
+    return tuple(matched), context, "float32"
+
+
+def _plan_packed_context(
+    field: pa.Field, dtype: str | None, shape: tuple[int, ...] | None, faults: list[str], subject: str
+) -> tuple[ContextSpec | None, str]:
+    kind = field.type
+    if _is_binary(kind):
+        declared = declared_context(field, subject)
+        if declared is not None:
+            if pa.types.is_fixed_size_binary(kind) and kind.byte_width != declared.byte_width:
+                faults.append(f"context {declared} needs {declared.byte_width} bytes a row, found {kind.byte_width}")
+            return declared, declared.dtype
+        if dtype is None:
+            faults.append("binary contexts do not say what they hold: pass --context-dtype uint8 or float32")
+            return None, "uint8"
+        if pa.types.is_fixed_size_binary(kind):
+            itemsize = np.dtype(dtype).itemsize
+            if kind.byte_width % itemsize or not kind.byte_width:
+                faults.append(
+                    f"contexts of {kind.byte_width} bytes do not hold whole {dtype} values: check --context-dtype"
+                )
+                return None, dtype
+            return _shaped(ContextSpec(dtype, (kind.byte_width // itemsize,)), shape, faults), dtype
+        return None, dtype
+    if _is_list(kind) and _is_number(kind.value_type):
+        dtype = "uint8" if kind.value_type == pa.uint8() else "float32"
+        if pa.types.is_fixed_size_list(kind):
+            if not 1 <= kind.list_size <= MAX_FEATURES:
+                faults.append(f"contexts must have 1 to {MAX_FEATURES} values, found {kind.list_size}")
+                return None, dtype
+            return _shaped(ContextSpec(dtype, (kind.list_size,)), shape, faults), dtype
+        return None, dtype
+    faults.append(f"column {field.name!r} must be binary or lists of numbers, found {one_line(kind, 60)}")
+    return None, "float32"
+
+
+def _shaped(spec: ContextSpec, shape: tuple[int, ...] | None, faults: list[str]) -> ContextSpec:
+    if shape is None:
+        return spec
+    if int(np.prod(shape)) != spec.features:
+        faults.append(f"--context-shape {'x'.join(map(str, shape))} is not {spec.features} values, which a context has")
+        return spec
+    return ContextSpec(spec.dtype, shape)
+
+
+def context_from_first(plan: ColumnPlan, first: pa.Scalar, names: LogColumns, subject: str) -> ContextSpec:
+    """Where the schema does not fix the width, the first row does; the others must follow it."""
+    value = None if first is None else first.as_py()
+    itemsize = np.dtype(plan.context_dtype).itemsize if isinstance(value, bytes) else 1
+    if not value or len(value) % itemsize or len(value) // itemsize > MAX_FEATURES:
+        found = "null" if value is None else f"{len(value)} {'bytes' if isinstance(value, bytes) else 'values'}"
+        raise ContractError(
+            f"{subject}: the first context must hold 1 to {MAX_FEATURES} {plan.context_dtype} values, found {found}"
+        )
+    faults: list[str] = []
+    spec = _shaped(ContextSpec(plan.context_dtype, (len(value) // itemsize,)), names.parsed_shape(), faults)
+    if faults:
+        raise ContractError(f"{subject}: {faults[0]}")
+    return spec
+
+
+def canonical_batch(
+    batch: pa.RecordBatch,
+    plan: ColumnPlan,
+    spec: LogSpec,
+    columns: tuple[str, ...],
+    first_row: int,
+    tally: FaultTally,
+    *,
+    extra: bool,
+) -> pa.RecordBatch:
+    """The batch with the contract's columns and types."""
+    arrays: list[pa.Array] = []
+    fields = [field for field in spec.schema() if field.name in columns or (extra and field.name not in COLUMNS)]
+    for field in fields:
+        name = field.name
+        if name == "context" and plan.features:
+            array = _pack_features(batch.select(list(plan.features)), first_row, tally)
+        elif name == "context":
+            array = _pack(
+                batch.column(plan.sources[name]),
+                spec.context.dtype,
+                spec.context.features,
+                "context",
+                first_row,
+                tally,
+            )
+        elif name == "pi0":
+            array = _pack(batch.column(plan.sources[name]), "float32", spec.actions, "pi0", first_row, tally)
+        elif name in ("action", "label"):
+            array = _whole_numbers(batch.column(plan.sources[name]), name, first_row, tally)
+        elif name == "propensity":
+            array = _floats(batch.column(plan.sources[name]))
+        elif name == "cost":
+            array = _floats(batch.column(plan.sources[name]))
+            array = pc.negate(array) if plan.is_reward else array
+        elif name == "split":
+            column = batch.column(plan.sources[name])
+            array = (
+                column
+                if column.type == SPLIT_TYPE
+                else pc.cast(_decoded(column), pa.string()).dictionary_encode().cast(SPLIT_TYPE)
+            )
+        else:
+            array = batch.column(name)
+        arrays.append(array)
+    # Nullability is for the check to find, with a count, not for Arrow to refuse without one.
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field.with_nullable(True) for field in fields]))
+
+
+def _pack(column: pa.Array, dtype: str, features: int, name: str, first_row: int, tally: FaultTally) -> pa.Array:
+    """Binary or list rows as fixed-size binary; rows of another width are told and replaced by zeros."""
+    width = features * np.dtype(dtype).itemsize
+    if pa.types.is_fixed_size_binary(column.type):
+        if column.type.byte_width == width:
+            return column
+        tally.add(f"{name} must have {width} bytes", len(column), first_row, f"{column.type.byte_width} bytes")
+        return _zeros(len(column), width)
+    if column.null_count:
+        at = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
+        tally.add(f"{name} must not be null", column.null_count, first_row + at, "null")
+        return _zeros(len(column), width)
+    is_binary = _is_binary(column.type)
+    expected, unit = (width, "bytes") if is_binary else (features, "values")
+    lengths = (pc.binary_length(column) if is_binary else pc.list_value_length(column)).to_numpy(zero_copy_only=False)
+    wrong = lengths != expected
+    tally.add_where(wrong, f"{name} must have {expected} {unit} in every row", lengths, first_row)
+    if wrong.any():
+        return _zeros(len(column), width)
+    if is_binary:
+        return column.cast(pa.binary(width))
+    values = column.flatten()
+    if values.null_count:
+        at = int(values.is_null().to_numpy(zero_copy_only=False).argmax()) // features
+        tally.add(f"{name} values must not be null", values.null_count, first_row + at, "null")
+        values = values.fill_null(0)
+    packed = np.ascontiguousarray(_numbers(values).astype(dtype, copy=False))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(column), [None, pa.py_buffer(packed)])
+
+
+def _pack_features(columns: pa.RecordBatch, first_row: int, tally: FaultTally) -> pa.Array:
+    packed = np.empty((columns.num_rows, columns.num_columns), dtype=np.float32)
+    for i, name in enumerate(columns.schema.names):
+        column = columns.column(i)
+        if column.null_count:
+            at = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
+            tally.add(
+                f"context column {one_line(name, 60)} must not be null",
+                column.null_count,
+                first_row + at,
+                "null",
+            )
+            column = column.fill_null(0)
+        packed[:, i] = _numbers(column)
+    width = 4 * columns.num_columns
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), columns.num_rows, [None, pa.py_buffer(packed)])
+
+
+def _zeros(rows: int, width: int) -> pa.Array:
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), rows, [None, pa.py_buffer(bytes(rows * width))])
+
+
+def _whole_numbers(column: pa.Array, name: str, first_row: int, tally: FaultTally) -> pa.Array:
+    """int32; what does not fit becomes −1 or the largest int32, which the range check then tells."""
+    if column.type == pa.int32():
+        return column
+    valid = column.is_valid().to_numpy(zero_copy_only=False)
+    values = _numbers(_decoded(column).fill_null(0))
+    if values.dtype.kind == "f":
+        fractions = ~np.isfinite(values) | (values != np.floor(values))
+        tally.add_where(fractions, f"{name} must be whole numbers", values, first_row)
+        values = np.where(fractions, 0, values)
+    clipped = np.clip(values, -1 if values.dtype.kind != "u" else 0, _INT32_MAX).astype(np.int32)
+    return pa.array(clipped, mask=~valid)
+
+
+def _floats(column: pa.Array) -> pa.Array:
+    if column.type == pa.float32():
+        return column
+    column = _decoded(column)
+    if pa.types.is_null(column.type):
+        return pa.nulls(len(column), pa.float32())
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    return pc.cast(column, pa.float32(), safe=False)
+
+
+def _numbers(column: pa.Array) -> npt.NDArray[np.generic]:
+    """A column without nulls as numpy numbers."""
+    column = _decoded(column)
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.float64())
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.uint8())
+    values: npt.NDArray[np.generic] = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _decoded(column: pa.Array) -> pa.Array:
+    return column.dictionary_decode() if pa.types.is_dictionary(column.type) else column
+
+
+def _is_number(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(
+        pa.types.is_integer(kind)
+        or pa.types.is_floating(kind)
+        or pa.types.is_boolean(kind)
+        or pa.types.is_decimal(kind)
+    )
+
+
+def _is_null(schema: pa.Schema, name: str) -> bool:
+    return name in schema.names and bool(pa.types.is_null(schema.field(name).type))
+
+
+def _is_binary(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_binary(kind) or pa.types.is_large_binary(kind) or pa.types.is_fixed_size_binary(kind))
+
+
+def _is_list(kind: pa.DataType) -> bool:
+    return bool(pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind))
+
+
+def _is_text(kind: pa.DataType) -> bool:
+    if pa.types.is_dictionary(kind):
+        kind = kind.value_type
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _fits_optional(column: str, kind: pa.DataType) -> bool:
+    if column == "label":
+        return _is_number(kind)
+    if column == "split":
+        return _is_text(kind)
+    return _is_binary(kind) or (_is_list(kind) and _is_number(kind.value_type))

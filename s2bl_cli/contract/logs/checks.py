@@ -1,0 +1,145 @@
+"""The rules for a log's values: a room of small checks over one batch, and the tally they report into.
+
+A check never raises: it counts. The reader speaks once, at the end, about everything that was found.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from s2bl_cli.contract.logs.schema import SPLITS, LogSpec
+from s2bl_cli.errors import ContractError, one_line
+
+Mask = npt.NDArray[np.bool_]
+
+PI0_TOLERANCE = 1e-3  # float32 sums over thousands of actions; a wrong column is off by far more
+
+
+@dataclass
+class Fault:
+    rule: str
+    rows: int
+    first_row: int
+    first_value: str
+
+
+class FaultTally:
+    """All faults of a log, each rule with its count and its first row."""
+
+    def __init__(self) -> None:
+        self.faults: dict[str, Fault] = {}
+
+    def add(self, rule: str, rows: int, first_row: int, first_value: object) -> None:
+        if rule in self.faults:
+            self.faults[rule].rows += rows
+        else:
+            self.faults[rule] = Fault(rule, rows, first_row, one_line(first_value, 60))
+
+    def add_where(self, bad: Mask, rule: str, values: npt.NDArray[Any], first_row: int) -> None:
+        """Count the rows where `bad` holds; `values` supplies the first offender."""
+        if bad.any():
+            at = int(bad.argmax())
+            self.add(rule, int(bad.sum()), first_row + at, values[at])
+
+    def raise_if_any(self, subject: str) -> None:
+        if not self.faults:
+            return
+        told = [
+            f"{fault.rule}: {fault.rows:,} row{'s' if fault.rows > 1 else ''}, the first is row {fault.first_row} with {fault.first_value}"
+            for fault in self.faults.values()
+        ]
+        raise ContractError(f"{subject}: {'; '.join(told)} (rows count from 0); mend or drop these rows")
+
+
+def check_batch(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: FaultTally) -> None:
+    """Every rule that the batch's columns allow to check. The batch is canonical: the types are right."""
+    names = set(batch.schema.names)
+    for name in sorted(names & {"context", "action", "propensity", "label", "pi0", "split"}):
+        _check_nulls(batch.column(name), name, first_row, tally)
+    if "context" in names:
+        _check_context(batch.column("context"), spec, first_row, tally)
+    if "action" in names:
+        _check_index(batch.column("action"), "action", spec.actions, first_row, tally)
+    if "label" in names:
+        _check_index(batch.column("label"), "label", spec.actions, first_row, tally)
+    if "propensity" in names:
+        _check_propensity(batch.column("propensity"), first_row, tally)
+    if "cost" in names:
+        _check_cost(batch.column("cost"), first_row, tally)
+    if "split" in names:
+        _check_split(batch.column("split"), first_row, tally)
+    if {"pi0", "action", "propensity"} <= names:
+        _check_pi0(batch, spec, first_row, tally)
+
+
+def _check_nulls(column: pa.Array, name: str, first_row: int, tally: FaultTally) -> None:
+    if column.null_count:
+        bad = column.is_null().to_numpy(zero_copy_only=False)
+        tally.add(f"{name} must not be null", int(bad.sum()), first_row + int(bad.argmax()), "null")
+
+
+def _check_context(column: pa.Array, spec: LogSpec, first_row: int, tally: FaultTally) -> None:
+    if spec.context.dtype == "float32" and not column.null_count:
+        values = fixed_binary_view(column, np.dtype(np.float32))
+        # One reduction decides: a sum of squares is finite only if every value is (an overflow merely
+        # sends us to the exact look). A full isfinite would cost a mask as large as the batch.
+        with np.errstate(over="ignore", invalid="ignore"):
+            if np.isfinite(np.einsum("ij,ij->", values, values)):
+                return
+        bad = ~np.isfinite(values).all(axis=1)
+        tally.add_where(bad, "context values must be finite", np.full(len(bad), "NaN or infinity"), first_row)
+
+
+def _check_index(column: pa.Array, name: str, actions: int, first_row: int, tally: FaultTally) -> None:
+    values = without_nulls(column, 0)
+    bad = (values < 0) | (values >= actions)
+    tally.add_where(bad, f"{name} must be in [0, {actions - 1}] ({actions} actions)", values, first_row)
+
+
+def _check_propensity(column: pa.Array, first_row: int, tally: FaultTally) -> None:
+    values = without_nulls(column, 1)
+    tally.add_where(~((values > 0) & (values <= 1)), "propensity must be in (0, 1]", values, first_row)
+
+
+def _check_cost(column: pa.Array, first_row: int, tally: FaultTally) -> None:
+    values = without_nulls(column, 0)
+    tally.add_where(~np.isfinite(values), "cost must be finite, or null where feedback is missing", values, first_row)
+
+
+def _check_split(column: pa.Array, first_row: int, tally: FaultTally) -> None:
+    wrong = [i for i, text in enumerate(column.dictionary.to_pylist()) if text not in SPLITS]
+    if wrong:
+        bad = np.isin(without_nulls(column.indices, -1), wrong)
+        tally.add_where(bad, f"split must be {' or '.join(SPLITS)}", column.cast(pa.string()).to_numpy(False), first_row)
+
+
+def _check_pi0(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: FaultTally) -> None:
+    if batch.column("pi0").null_count or batch.column("action").null_count or batch.column("propensity").null_count:
+        return  # told already
+    pi0 = fixed_binary_view(batch.column("pi0"), np.dtype(np.float32))  # (rows, actions)
+    action, propensity = batch.column("action").to_numpy(), batch.column("propensity").to_numpy()
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums = pi0.sum(axis=1)
+        bad = ~((np.abs(sums - 1) <= PI0_TOLERANCE) & (pi0 >= 0).all(axis=1))
+        tally.add_where(bad, "pi0 must hold probabilities that sum to 1", sums, first_row)
+        inside = (action >= 0) & (action < spec.actions) & ~bad
+        logged = pi0[np.arange(len(action)), np.where(inside, action, 0)]
+        bad = inside & ~(np.abs(logged - propensity) <= PI0_TOLERANCE * np.maximum(logged, propensity))
+    tally.add_where(bad, "pi0 of the logged action must equal propensity", logged, first_row)
+
+
+def without_nulls(column: pa.Array, instead: int) -> npt.NDArray[Any]:
+    """A column of numbers as numpy. (fill_null is not free: without nulls, this costs nothing.)"""
+    values: npt.NDArray[Any] = (column.fill_null(instead) if column.null_count else column).to_numpy()
+    return values
+
+
+def fixed_binary_view(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """A fixed-size binary column without nulls as a (rows, values) array: no copy."""
+    width = column.type.byte_width
+    data = column.buffers()[1]
+    flat = np.frombuffer(data, dtype=np.uint8, count=len(column) * width, offset=column.offset * width)
+    return flat.view(dtype).reshape(len(column), width // dtype.itemsize)

@@ -1,0 +1,53 @@
+"""Which columns of a file are what: for logs that other tools made. Light: the command line imports it."""
+
+from dataclasses import dataclass
+
+from s2bl_cli.errors import SettingError
+from s2bl_cli.settings import Between, check_settings, setting
+
+MAX_ACTIONS = 1 << 24
+
+
+@dataclass(frozen=True)
+class LogColumns:
+    """How to read a log with other names. The defaults are the names that s2bl writes."""
+
+    context_columns: str = setting(
+        "context", "the context: one binary or list column, or numeric columns as names and globs, comma-separated ('x_*,age')",
+        metavar="NAMES",
+    )  # fmt: skip
+    context_dtype: str | None = setting(
+        None, "what binary contexts hold, where the file does not say", choices=lambda: ("uint8", "float32")
+    )
+    context_shape: str | None = setting(
+        None, "the shape of one context, where the file does not say: 784 or 1x28x28", metavar="SHAPE"
+    )
+    action_column: str = setting("action", "the action, a whole number from 0", metavar="NAME")
+    propensity_column: str = setting("propensity", "the logging policy's probability of the action", metavar="NAME")
+    cost_column: str = setting("cost", "the cost, lower is better, null where feedback is missing", metavar="NAME")
+    reward_column: str | None = setting(None, "a reward to read instead of a cost: cost = −reward", metavar="NAME")
+    label_column: str = setting(
+        "label", "the true class, where the file has it; only evaluate reads it", metavar="NAME"
+    )
+    actions: int | None = setting(
+        None,
+        "number of actions, where the file does not say (default: the largest action + 1)",
+        rule=Between(1, MAX_ACTIONS),
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.reward_column is not None and self.cost_column != "cost":
+            raise SettingError("--cost-column and --reward-column exclude each other: a log has one feedback")
+        if self.context_shape is not None:
+            self.parsed_shape()
+
+    def parsed_shape(self) -> tuple[int, ...] | None:
+        if self.context_shape is None:
+            return None
+        parts = self.context_shape.replace("×", "x").replace(",", "x").split("x")
+        if not all(part.strip().isdecimal() and int(part) > 0 for part in parts) or len(parts) > 4:
+            raise SettingError(
+                f"--context-shape must be 1 to 4 whole numbers like 784 or 1x28x28, found {self.context_shape!r}"
+            )
+        return tuple(int(part) for part in parts)

@@ -1,0 +1,325 @@
+"""Reading logs: one file or many as one log, as a stream of checked batches or whole into memory.
+
+    with open_logs(["logs/"], LogColumns()) as log:
+        log.spec                     # actions, context, optional columns
+        for batch in log.batches(("action", "cost")): ...
+        arrays = log.read()          # numpy, whole
+
+Arrow decodes a few batches ahead on its threads, so reading keeps the cores busy while memory stays
+bounded by a handful of batches, whatever the size of the log.
+"""
+
+import contextlib
+import hashlib
+from collections.abc import Generator, Iterator, Sequence
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
+from pyarrow.fs import LocalFileSystem
+
+from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.document import KEY, KIND_LOGS, decode_document, expect_kind, whole_number
+from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
+from s2bl_cli.contract.lineage import Source, Step
+from s2bl_cli.contract.logs.canonical import canonical_batch, context_from_first, plan_columns
+from s2bl_cli.contract.logs.checks import FaultTally, check_batch, fixed_binary_view, without_nulls
+from s2bl_cli.contract.logs.columns import MAX_ACTIONS, LogColumns
+from s2bl_cli.contract.logs.schema import COLUMNS, LogSpec
+from s2bl_cli.errors import ContractError
+from s2bl_cli.settings import recorded_changes
+
+BATCH_BYTES = 8 << 20  # of contexts; also the size of the row groups that s2bl writes
+_BATCHES_AHEAD = 4
+_ANY_CONTEXT = ContextSpec("uint8", (1,))  # where a spec is needed before the context is known
+
+Floats = npt.NDArray[np.float32]
+Ints = npt.NDArray[np.int32]
+Mask = npt.NDArray[np.bool_]
+
+
+@dataclass(frozen=True)
+class LogArrays:
+    """A log, or a batch of one, as numpy arrays."""
+
+    context: npt.NDArray[np.generic]  # (rows, *shape), in the file's dtype
+    action: Ints  # (rows,)
+    propensity: Floats  # (rows,)
+    cost: Floats  # (rows,), 0 where missing
+    known: Mask  # (rows,), whether the cost is known
+    is_test: Mask  # (rows,)
+    label: Ints | None
+    pi0: Floats | None  # (rows, actions)
+
+    @property
+    def rows(self) -> int:
+        return len(self.action)
+
+
+class Log:
+    """An open log. Made by `open_logs`."""
+
+    def __init__(self, files: Sequence[InputFile], names: LogColumns, *, verify: bool = False) -> None:
+        self._files = files
+        self._names = names
+        self._verify = verify
+        self._parquets = [open_parquet(file) for file in files]
+        self._plans = [
+            plan_columns(_schema(parquet, file), names, file.name)
+            for file, parquet in zip(files, self._parquets, strict=True)
+        ]
+        documents = [_document(parquet, file) for file, parquet in zip(files, self._parquets, strict=True)]
+        self.lineages: list[Step | None] = [None if document is None else document["lineage"] for document in documents]
+        self._check_alike()
+        declared = {
+            whole_number(document, "actions", file.name, low=1, high=MAX_ACTIONS)
+            for file, document in zip(files, documents, strict=True)
+            if document is not None
+        }
+        if len(declared) > 1:
+            raise ContractError(
+                f"{self.name}: its files have {' and '.join(map(str, sorted(declared)))} actions; they must agree"
+            )
+        context = self._plans[0].context or self._context_of_first_row()
+        actions = names.actions or (declared.pop() if declared else self._count_actions())
+        self.spec: LogSpec = self._plans[0].spec(actions, context)
+
+    @property
+    def name(self) -> str:
+        first = self._files[0].name
+        return first if len(self._files) == 1 else f"{first} and {len(self._files) - 1} more"
+
+    @property
+    def base_name(self) -> str:
+        return self._files[0].base_name
+
+    @property
+    def stem(self) -> str:
+        """What to name outputs after."""
+        return "logs" if self.base_name == "stdin" else self.base_name.removesuffix(".parquet")
+
+    @cached_property
+    def rows(self) -> int:
+        return sum(parquet.metadata.num_rows for parquet in self._parquets)
+
+    @property
+    def batch_rows(self) -> int:
+        """Rows to a batch, so that a batch's contexts fill BATCH_BYTES."""
+        return int(np.clip(BATCH_BYTES // self.spec.context.byte_width, 256, 1 << 16))
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether s2bl wrote it."""
+        return all(lineage is not None for lineage in self.lineages)
+
+    @cached_property
+    def source(self) -> Source:
+        """This log as an input in a lineage. Costs a read of the file, for the digest."""
+        digests = [file.sha256() for file in self._files]
+        if len(digests) == 1:
+            step = self.lineages[0]
+            return Source("logs", digests[0], None if step else self.base_name, step)
+        joined = hashlib.sha256("".join(digests).encode()).hexdigest()
+        return Source("logs", joined, f"{self.base_name} and {len(digests) - 1} more")
+
+    @property
+    def recorded_names(self) -> dict[str, Any]:
+        """The column names and forms that differ from the contract's, as a lineage records them."""
+        return recorded_changes(self._names)
+
+    def check(self) -> None:
+        """Read all of it for its faults alone."""
+        for _ in self.batches(extra=True):
+            pass
+
+    def batches(self, columns: tuple[str, ...] = COLUMNS, *, extra: bool = False) -> Iterator[pa.RecordBatch]:
+        """Canonical, checked batches in row order. All faults are told at the end, after the last batch:
+        whoever writes while reading must write atomically."""
+        tally = FaultTally()
+        first_row = 0
+        wanted = tuple(name for name in columns if self.spec.has(name))
+        for file, plan in zip(self._files, self._plans, strict=True):
+            names = plan.source_columns(wanted, extra=extra)
+            with contextlib.closing(_decoded_batches(file, names, self.batch_rows, verify=self._verify)) as decoded:
+                for source in decoded:
+                    with _damage_told(file):
+                        batch = canonical_batch(source, plan, self.spec, wanted, first_row, tally, extra=extra)
+                        check_batch(batch, self.spec, first_row, tally)
+                    yield batch
+                    first_row += batch.num_rows
+        tally.raise_if_any(self.name)
+
+    def read(self, columns: tuple[str, ...] = COLUMNS) -> LogArrays:
+        """The whole log in memory, checked. Arrays of columns that were not asked for are empty or None."""
+        columns = tuple(name for name in columns if self.spec.has(name))
+        if self.rows == 0:
+            raise ContractError(f"{self.name}: it has no rows")
+        whole = _empty_arrays(self.spec, self.rows, columns)
+        at = 0
+        for batch in self.batches(columns):
+            _copy_into(whole, log_arrays(batch, self.spec), at)
+            at += batch.num_rows
+        return whole
+
+    def _check_alike(self) -> None:
+        first = self._plans[0]
+        for file, plan in zip(self._files, self._plans, strict=True):
+            for what, here, there in (
+                ("contexts", plan.context, first.context),
+                ("optional columns", plan.optional, first.optional),
+                ("further columns", plan.extra, first.extra),
+            ):
+                if here != there:
+                    raise ContractError(
+                        f"{file.name}: its {what} differ from those of {self._files[0].name}; files read as one log must be alike"
+                    )
+
+    def _context_of_first_row(self) -> ContextSpec:
+        for file, parquet, plan in zip(self._files, self._parquets, self._plans, strict=True):
+            with _damage_told(file):
+                for batch in parquet.iter_batches(batch_size=1, columns=[plan.sources["context"]]):
+                    return context_from_first(plan, batch.column(0)[0], self._names, file.name)
+        raise ContractError(f"{self.name}: it has no rows")
+
+    def _count_actions(self) -> int:
+        """The largest action + 1, for logs that do not say how many actions there are."""
+        largest = -1
+        nowhere = FaultTally()  # faults of the values are told when the log is read
+        for file, parquet, plan in zip(self._files, self._parquets, self._plans, strict=True):
+            source = plan.sources.get("pi0")
+            if source is not None and pa.types.is_fixed_size_binary(_schema(parquet, file).field(source).type):
+                return max(1, int(_schema(parquet, file).field(source).type.byte_width) // 4)
+            with _damage_told(file):
+                for batch in parquet.iter_batches(batch_size=1 << 16, columns=[plan.sources["action"]]):
+                    spec = plan.spec(MAX_ACTIONS, _ANY_CONTEXT)
+                    action = canonical_batch(batch, plan, spec, ("action",), 0, nowhere, extra=False).column("action")
+                    largest = max(largest, int(np.max(action.fill_null(-1).to_numpy(), initial=-1)))
+        if largest >= MAX_ACTIONS:
+            raise ContractError(
+                f"{self.name}: action must be below {MAX_ACTIONS}, found {largest}; number the actions from 0"
+            )
+        return max(1, largest + 1)
+
+
+@contextlib.contextmanager
+def open_logs(names: Sequence[str], columns: LogColumns | None = None, *, verify: bool = False) -> Iterator[Log]:
+    """Open files, globs, folders or `-` as one log; schema and document are checked here, values on reading.
+
+    `verify` also checks the pages' checksums as they are read: a third more time to read the contexts.
+    """
+    with open_inputs(names, folders=True) as files:
+        log = Log(files, columns or LogColumns(), verify=verify)
+        try:
+            yield log
+        finally:
+            for parquet in log._parquets:
+                parquet.close()
+
+
+def log_arrays(batch: pa.RecordBatch, spec: LogSpec) -> LogArrays:
+    """A canonical batch as numpy arrays, contexts uncopied. Nulls read as 0 (faults tell of them elsewhere)."""
+    names = set(batch.schema.names)
+
+    def plain(name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        if name not in names:
+            return np.empty(0, dtype)
+        return without_nulls(batch.column(name), 0)
+
+    def packed(name: str, dtype: str, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+        if name not in names or batch.column(name).null_count:
+            return np.zeros((batch.num_rows if name in names else 0, *shape), dtype)
+        return fixed_binary_view(batch.column(name), np.dtype(dtype)).reshape(batch.num_rows, *shape)
+
+    return LogArrays(
+        context=packed("context", spec.context.dtype, spec.context.shape),
+        action=plain("action", np.int32),
+        propensity=plain("propensity", np.float32),
+        cost=plain("cost", np.float32),
+        known=_is_known(batch) if "cost" in names else np.empty(0, bool),
+        is_test=_is_test(batch),
+        label=plain("label", np.int32) if "label" in names else None,
+        pi0=packed("pi0", "float32", (spec.actions,)) if "pi0" in names else None,
+    )
+
+
+def _is_known(batch: pa.RecordBatch) -> Mask:
+    cost = batch.column("cost")
+    if not cost.null_count:
+        return np.ones(batch.num_rows, bool)
+    known: Mask = cost.is_valid().to_numpy(zero_copy_only=False)
+    return known
+
+
+def _is_test(batch: pa.RecordBatch) -> Mask:
+    """Rows of the test split; without a `split` column every row is for training."""
+    if "split" not in batch.schema.names:
+        return np.zeros(batch.num_rows, bool)
+    column = batch.column("split")
+    tests = [i for i, text in enumerate(column.dictionary.to_pylist()) if text == "test"]
+    is_test: Mask = np.isin(without_nulls(column.indices, -1), tests)
+    return is_test
+
+
+def _empty_arrays(spec: LogSpec, rows: int, columns: tuple[str, ...]) -> LogArrays:
+    def array(name: str, dtype: npt.DTypeLike, *shape: int) -> npt.NDArray[Any]:
+        return np.empty((rows if name in columns else 0, *shape), dtype)
+
+    return LogArrays(
+        context=array("context", spec.context.dtype, *spec.context.shape),
+        action=array("action", np.int32),
+        propensity=array("propensity", np.float32),
+        cost=array("cost", np.float32),
+        known=array("cost", bool),
+        is_test=np.empty(rows, bool),
+        label=array("label", np.int32) if "label" in columns else None,
+        pi0=array("pi0", np.float32, spec.actions) if "pi0" in columns else None,
+    )
+
+
+def _copy_into(whole: LogArrays, part: LogArrays, at: int) -> None:
+    for field in fields(LogArrays):
+        source, target = getattr(part, field.name), getattr(whole, field.name)
+        if target is not None and len(target):
+            target[at : at + len(source)].reshape(-1)[:] = source.reshape(-1)  # flat: one memcpy
+
+
+def _decoded_batches(
+    file: InputFile, columns: list[str], batch_rows: int, *, verify: bool
+) -> Generator[pa.RecordBatch, None, None]:
+    """The file's batches in order, decoded ahead on Arrow's threads; row groups too large to hold are streamed."""
+    options = ds.ParquetFragmentScanOptions(
+        use_buffered_stream=True, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=verify
+    )
+    parquet = ds.ParquetFileFormat(default_fragment_scan_options=options)
+    with _damage_told(file):
+        fragment = parquet.make_fragment(file.path, filesystem=LocalFileSystem())
+        scanner = fragment.scanner(columns=columns, batch_size=batch_rows, batch_readahead=_BATCHES_AHEAD)
+        yield from (batch for batch in scanner.to_batches() if batch.num_rows)
+
+
+def _schema(parquet: pq.ParquetFile, file: InputFile) -> pa.Schema:
+    with _damage_told(file):
+        return parquet.schema_arrow
+
+
+def _document(parquet: pq.ParquetFile, file: InputFile) -> dict[str, Any] | None:
+    """The s2bl document of a log, or None for a log that another tool made."""
+    raw = (_schema(parquet, file).metadata or {}).get(KEY.encode())
+    if raw is None:
+        return None
+    document = decode_document(raw, file.name)
+    expect_kind(document, KIND_LOGS, file.name)
+    return document
+
+
+@contextlib.contextmanager
+def _damage_told(file: InputFile) -> Iterator[None]:
+    try:
+        yield
+    except DAMAGED as error:
+        raise damaged(file.name, error) from error

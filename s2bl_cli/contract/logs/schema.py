@@ -1,0 +1,93 @@
+"""The log's columns, contract version 1.
+
+| column       | type                                 | meaning                                             |
+|--------------|--------------------------------------|-----------------------------------------------------|
+| `context`    | fixed_size_binary, metadata dtype, shape | what the policy sees: uint8 image or float32 features |
+| `action`     | int32, from 0                        | what the logging policy chose                       |
+| `propensity` | float32, in (0, 1]                   | the probability with which it chose it              |
+| `cost`       | float32, null = feedback is missing  | lower is better                                     |
+| `label`      | int32, optional                      | the true class: for `evaluate` only                 |
+| `pi0`        | fixed_size_binary(4·actions), optional | the whole logging distribution, float32           |
+| `split`      | dictionary of string, optional       | `train` (the default) or `test`                     |
+
+Columns of other names are carried along untouched. Contexts are binary because lists are slow: a
+60,000×784 uint8 log reads some 20 times faster this way.
+"""
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pyarrow as pa
+
+from s2bl_cli.contract.context_spec import ContextSpec, decode_context_spec
+from s2bl_cli.contract.document import KEY, KIND_LOGS, encode_document
+from s2bl_cli.contract.lineage import Step
+from s2bl_cli.errors import ContractError
+
+REQUIRED = ("context", "action", "propensity", "cost")
+OPTIONAL = ("label", "pi0", "split")
+COLUMNS = REQUIRED + OPTIONAL
+
+SPLIT_TYPE = pa.dictionary(pa.int8(), pa.string())
+SPLITS = ("train", "test")
+
+
+@dataclass(frozen=True)
+class LogSpec:
+    """What is true of a whole log: how many actions, what a context is, which optional columns it has."""
+
+    actions: int
+    context: ContextSpec
+    optional: tuple[str, ...] = ()  # those of OPTIONAL that are there, in that order
+    extra: tuple[tuple[str, pa.DataType], ...] = ()  # columns carried along
+
+    def has(self, column: str) -> bool:
+        return column in REQUIRED or column in self.optional
+
+    def column_type(self, column: str) -> pa.DataType:
+        return {
+            "context": pa.binary(self.context.byte_width),
+            "action": pa.int32(),
+            "propensity": pa.float32(),
+            "cost": pa.float32(),
+            "label": pa.int32(),
+            "pi0": pa.binary(4 * self.actions),
+            "split": SPLIT_TYPE,
+        }[column]
+
+    def without_extra(self) -> "LogSpec":
+        return replace(self, extra=())
+
+    def schema(self, lineage: Step | None = None) -> pa.Schema:
+        """The canonical Arrow schema; with a lineage, the one to write."""
+        fields = [
+            pa.field(name, self.column_type(name), nullable=name == "cost", metadata=self._field_metadata(name))
+            for name in COLUMNS
+            if self.has(name)
+        ]
+        fields += [pa.field(name, kind) for name, kind in self.extra]
+        metadata = None if lineage is None else {KEY: encode_document(KIND_LOGS, lineage, {"actions": self.actions})}
+        return pa.schema(fields, metadata=metadata)
+
+    def _field_metadata(self, name: str) -> dict[str, str] | None:
+        if name != "context":
+            return None
+        return {"dtype": self.context.dtype, "shape": json.dumps(list(self.context.shape))}
+
+
+def declared_context(field: pa.Field, subject: str) -> ContextSpec | None:
+    """The context's dtype and shape as the field's metadata declares them, or None where it does not."""
+    metadata: dict[bytes, bytes] = field.metadata or {}
+    if b"dtype" not in metadata and b"shape" not in metadata:
+        return None
+    try:
+        value: dict[str, Any] = {
+            "dtype": metadata.get(b"dtype", b"").decode(),
+            "shape": json.loads(metadata.get(b"shape", b"null")),
+        }
+    except (ValueError, RecursionError) as error:
+        raise ContractError(
+            f"{subject}: the context column's dtype and shape cannot be read; make the file again"
+        ) from error
+    return decode_context_spec(value, subject)

@@ -1,0 +1,77 @@
+"""Writing logs: atomically, batch by batch, in a form that is quick to read again.
+
+lz4 and no dictionary for contexts (measured: half the size, a third of the time of the defaults to
+read); page checksums, so that a flipped bit on the way is told instead of learned from.
+"""
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from s2bl_cli.contract.atomic import atomic_output
+from s2bl_cli.contract.lineage import Step
+from s2bl_cli.contract.logs.reading import LogArrays
+from s2bl_cli.contract.logs.schema import SPLIT_TYPE, SPLITS, LogSpec
+
+_DICTIONARY = ("action", "label", "split")
+
+
+class LogWriter:
+    """Takes canonical batches; each becomes one row group."""
+
+    def __init__(self, writer: pq.ParquetWriter, schema: pa.Schema) -> None:
+        self._writer = writer
+        self._schema = schema
+        self.rows = 0
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        self._writer.write_batch(batch.cast(self._schema), row_group_size=max(1, batch.num_rows))
+        self.rows += batch.num_rows
+
+
+@contextlib.contextmanager
+def log_writer(target: str, spec: LogSpec, lineage: Step, *, force: bool) -> Iterator[LogWriter]:
+    """A writer for `target`, which appears when the block ends well."""
+    schema = spec.schema(lineage)
+    packed = {"context", "pi0"}
+    with (
+        atomic_output(target, force=force) as file,
+        pq.ParquetWriter(
+            file,
+            schema,
+            compression="lz4",
+            use_dictionary=[name for name in schema.names if name in _DICTIONARY],
+            write_statistics=[name for name in schema.names if name not in packed],
+            write_page_checksum=True,
+            store_schema=True,
+        ) as writer,
+    ):
+        yield LogWriter(writer, schema)
+
+
+def log_batch(arrays: LogArrays, spec: LogSpec) -> pa.RecordBatch:
+    """Arrays as a canonical batch; contexts and pi0 are not copied."""
+    columns = {
+        "context": lambda: _packed(arrays.context, spec.context.byte_width),
+        "action": lambda: pa.array(arrays.action, pa.int32()),
+        "propensity": lambda: pa.array(arrays.propensity, pa.float32()),
+        "cost": lambda: pa.array(arrays.cost, pa.float32(), mask=~arrays.known),
+        "label": lambda: pa.array(arrays.label, pa.int32()),
+        "pi0": lambda: _packed(arrays.pi0, 4 * spec.actions),
+        "split": lambda: pa.DictionaryArray.from_arrays(
+            pa.array(arrays.is_test.astype(np.int8)), pa.array(SPLITS, pa.string())
+        ).cast(SPLIT_TYPE),
+    }
+    schema = spec.without_extra().schema()
+    return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema=schema)
+
+
+def _packed(values: npt.NDArray[np.generic] | None, width: int) -> pa.Array:
+    if values is None:
+        raise ValueError("the spec names a column that the arrays lack")
+    buffer = pa.py_buffer(np.ascontiguousarray(values))
+    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(values), [None, buffer])

@@ -1,0 +1,137 @@
+"""The policy file: safetensors, whose header carries the s2bl document. No pickle, ever.
+
+    {"kind": "policy", "version": 1, "actions": 10, "context": {"dtype", "shape"},
+     "model": "linear", "hidden": [...], "training": {"rows": …, "known": …}, "lineage": {...}}
+
+Tensors are the network's parameters and buffers by name, the standardisation of the contexts among them,
+so whoever loads a policy applies the same one. This module knows arrays, not networks: no torch here.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from safetensors import SafetensorError, safe_open
+from safetensors.numpy import save
+
+from s2bl_cli.contract.atomic import atomic_output
+from s2bl_cli.contract.context_spec import ContextSpec, decode_context_spec
+from s2bl_cli.contract.document import (
+    KEY,
+    KIND_POLICY,
+    decode_document,
+    encode_document,
+    expect_kind,
+    whole_number,
+)
+from s2bl_cli.contract.input_files import InputFile, open_input
+from s2bl_cli.contract.lineage import Source, Step
+from s2bl_cli.contract.logs.columns import MAX_ACTIONS
+from s2bl_cli.errors import ContractError, InputFileError, one_line
+
+Tensors = dict[str, npt.NDArray[Any]]
+
+MAX_ROWS = 1 << 48
+
+
+@dataclass(frozen=True)
+class NetworkSpec:
+    """What it takes to build the network again: the model's name and its sizes."""
+
+    model: str
+    context: ContextSpec
+    actions: int
+    hidden: tuple[int, ...] = ()  # widths of the hidden layers, for models that have them
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A trained policy as a file holds it."""
+
+    network: NetworkSpec
+    training_rows: int  # rows of the train split it learned from
+    training_known: int  # those of them whose feedback was known
+    lineage: Step
+    tensors: Tensors
+
+
+@dataclass(frozen=True)
+class LoadedPolicy:
+    """A policy with the name and the digest of the file it came from."""
+
+    name: str
+    policy: Policy
+    source: Source
+
+
+def write_policy(policy: Policy, target: str, *, force: bool) -> None:
+    network = policy.network
+    body = {
+        "actions": network.actions,
+        "context": network.context.encode(),
+        "model": network.model,
+        "hidden": list(network.hidden),
+        "training": {"rows": policy.training_rows, "known": policy.training_known},
+    }
+    document = encode_document(KIND_POLICY, policy.lineage, body)
+    tensors = {name: np.ascontiguousarray(value) for name, value in policy.tensors.items()}
+    with atomic_output(target, force=force) as file:
+        file.write(save(tensors, metadata={KEY: document}))
+
+
+def read_policy(name: str) -> LoadedPolicy:
+    with open_input(name) as file:
+        document, tensors = _read_safetensors(file)
+        return LoadedPolicy(file.base_name, _decode_policy(document, tensors, file.name), _source(document, file))
+
+
+def _read_safetensors(file: InputFile) -> tuple[dict[str, Any], Tensors]:
+    if file.size == 0:
+        raise InputFileError(f"{file.name} is empty: it holds 0 bytes")
+    try:
+        with safe_open(file.path, framework="numpy") as opened:
+            raw = (opened.metadata() or {}).get(KEY)
+            tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (not a dict)
+    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
+        raise InputFileError(
+            f"{file.name} is not a policy file (safetensors: {one_line(error, 100)}): s2bl train makes them"
+        ) from error
+    if raw is None:
+        raise ContractError(
+            f"{file.name}: a safetensors file without an s2bl document is no policy; s2bl train makes policies"
+        )
+    return decode_document(raw, file.name), tensors
+
+
+def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) -> Policy:
+    expect_kind(document, KIND_POLICY, subject)
+    model, hidden, training = document.get("model"), document.get("hidden"), document.get("training")
+    if not isinstance(model, str):
+        raise ContractError(f"{subject}: model in its document must be a name, found {one_line(model, 40)}")
+    if not isinstance(hidden, list) or not all(
+        isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= 1 << 20 for n in hidden
+    ):
+        raise ContractError(f"{subject}: hidden in its document must be layer widths, found {one_line(hidden, 60)}")
+    if not isinstance(training, Mapping):
+        raise ContractError(f"{subject}: training in its document must be an object, found {one_line(training, 40)}")
+    for name, tensor in tensors.items():
+        if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
+            raise ContractError(f"{subject}: tensor {one_line(name, 60)} holds NaN or infinity; train the policy again")
+    return Policy(
+        NetworkSpec(
+            model=model,
+            context=decode_context_spec(document.get("context"), subject),
+            actions=whole_number(document, "actions", subject, low=1, high=MAX_ACTIONS),
+            hidden=tuple(hidden),
+        ),
+        training_rows=whole_number(training, "rows", subject, low=0, high=MAX_ROWS),
+        training_known=whole_number(training, "known", subject, low=0, high=MAX_ROWS),
+        lineage=document["lineage"],
+        tensors=tensors,
+    )
+
+
+def _source(document: Mapping[str, Any], file: InputFile) -> Source:
+    return Source("policy", file.sha256(), None, document["lineage"])

@@ -1,0 +1,93 @@
+"""Name → object, by literal tables. A new dataset, model, risk, regulariser, metric or table is one file
+and one line here; the command line's choices, the docs' tables and the tests' parametrisation follow.
+
+Targets are strings, loaded on first use, so that listing names imports nothing heavy.
+"""
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
+
+from s2bl_cli.errors import SettingError
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One line of a table: where the object lives, and what it is in a few words."""
+
+    target: str
+    summary: str
+
+
+@dataclass(frozen=True)
+class Registry:
+    """A literal table of one kind of thing."""
+
+    kind: str
+    entries: dict[str, Entry]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self.entries)
+
+    def load(self, name: str) -> Any:
+        """The object behind a name; an unknown name lists the known ones."""
+        if name not in self.entries:
+            known = ", ".join(self.entries)
+            raise SettingError(f"unknown {self.kind} {name!r}: it must be one of {known}")
+        module, attribute = self.entries[name].target.split(":")
+        return getattr(import_module(f"s2bl_cli.{module}"), attribute)
+
+
+DATASETS = Registry(
+    "dataset",
+    {
+        "sample": Entry(
+            "datasets.sample:load", "7,000 FashionMNIST images that ship with s2bl (6,000 train, 1,000 test)"
+        ),
+    },
+)
+
+MODELS = Registry(
+    "model",
+    {
+        "linear": Entry("models.linear:build", "one linear map from context to logits"),
+        "mlp": Entry("models.mlp:build", "fully connected layers with ReLU between them (--hidden)"),
+    },
+)
+
+RISKS = Registry(
+    "risk",
+    {
+        "tips": Entry("objectives.risks.tips:tips", "truncated inverse propensity score: mean(c·π/max(ν,p))"),
+        "none": Entry("objectives.risks.none:none", "no risk: the regulariser alone, no feedback used"),
+    },
+)
+
+REGULARISERS = Registry(
+    "regulariser",
+    {
+        "wce": Entry("objectives.regularisers.wce:wce", "reverse KL as a propensity-weighted cross-entropy"),
+        "kl": Entry("objectives.regularisers.kl:kl", "KL divergence from the logging policy"),
+        "none": Entry("objectives.regularisers.none:none", "no regulariser: the risk alone"),
+    },
+)
+
+METRICS = Registry(
+    "metric",
+    {
+        "argmax-accuracy": Entry(
+            "evaluation.metrics.argmax_accuracy:METRIC", "share of rows whose likeliest action is the label"
+        ),
+        "sampled-accuracy": Entry(
+            "evaluation.metrics.sampled_accuracy:METRIC", "expected share of drawn actions that are the label"
+        ),
+    },
+)
+
+TABLES = Registry(
+    "table",
+    {
+        "main": Entry("reporting.tables.main:build", "rows dataset/τ/ρ, one column a method, mean ± std over seeds"),
+    },
+)
