@@ -24,7 +24,12 @@ _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
 VERBS = Registry(
     "command",
     {
+        "make-logs": Entry("commands.make_logs:make_logs", "Turn labelled data into logged decisions."),
         "mask": Entry("commands.mask:mask", "Hide the feedback of some rows."),
+        "train": Entry("commands.train:train", "Learn a policy from logs whose feedback is partly missing."),
+        "evaluate": Entry("commands.evaluate:evaluate", "Score policies on logs."),
+        "report": Entry("commands.report:report", "Make a markdown table of scores."),
+        "inspect": Entry("commands.inspect:inspect", "Say what a file is, in words."),
     },
 )
 

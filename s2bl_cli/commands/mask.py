@@ -26,7 +26,8 @@ def mask(
 ) -> None:
     """Hide the feedback of some rows.
 
-    Their costs become null. Only train rows are masked, the counts are exact, and feedback that is missing already never comes back.
+    Their costs become null. Only train rows are masked, the counts are exact, and feedback that is missing
+    already never comes back.
     """
     from s2bl_cli.contract.atomic import check_output
     from s2bl_cli.contract.logs.reading import open_logs
@@ -39,7 +40,8 @@ def mask(
         counts = mask_log(log, settings, target, force=force)
     if counts.known < counts.wanted:
         console.warn(
-            f"only {counts.known_before:,} train rows had feedback, fewer than the {counts.wanted:,} asked for: all of them keep it"
+            f"only {counts.known_before:,} train rows had feedback, fewer than the {counts.wanted:,} asked for: "
+            f"all of them keep it"
         )
     console.say(
         f"{target}: {counts.known:,} of {counts.train:,} train rows keep their feedback "

@@ -74,7 +74,7 @@ def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable
 
         with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
-        del with_flags.__wrapped__  # type: ignore[attr-defined]
+        del with_flags.__wrapped__
         return with_flags
 
     return decorate

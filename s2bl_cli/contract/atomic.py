@@ -28,17 +28,17 @@ def check_output(target: str, *, force: bool) -> None:
         if sys.stdout.isatty():
             raise OutputError("stdout is a terminal and Parquet is binary: use -o FILE, or pipe to another command")
         return
-    path = Path(target)
-    if path.is_dir():
+    # os.path, not Path: it takes a name too long for the system as absent, where Path raises.
+    if os.path.isdir(target):
         raise OutputError(f"{one_line(target)} is a folder: -o takes the name of a file")
-    if path.exists() and not _is_special(path) and not force:
+    if os.path.exists(target) and not _is_special(target) and not force:
         raise OutputError(f"{one_line(target)} exists already: pass --force to replace it, or another -o")
-    folder = path.parent
-    if not folder.is_dir():
+    folder = os.path.dirname(target) or "."
+    if not os.path.isdir(folder):
         raise OutputError(
             f"{one_line(target)} cannot be written: the folder {one_line(folder)} does not exist; make it first"
         )
-    if not os.access(folder, os.W_OK) and not _is_special(path):
+    if not os.access(folder, os.W_OK) and not _is_special(target):
         raise OutputError(f"{one_line(target)} cannot be written: no permission to write into {one_line(folder)}")
 
 
@@ -53,11 +53,12 @@ def atomic_output(target: str, *, force: bool) -> Iterator[BinaryIO]:
                 spool.seek(0)
                 shutil.copyfileobj(spool, sys.stdout.buffer, 1 << 20)
                 sys.stdout.buffer.flush()
-        elif _is_special(Path(target)):
+        elif _is_special(target):
             with open(target, "wb") as device:
                 yield device
         else:
-            with _replacing(Path(target)) as file:
+            # Through a symbolic link: replace what it points to, not the link.
+            with _replacing(Path(os.path.realpath(target))) as file:
                 yield file
     except BrokenPipeError:
         raise
@@ -67,7 +68,6 @@ def atomic_output(target: str, *, force: bool) -> Iterator[BinaryIO]:
 
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    target = target.resolve()  # through a symbolic link: replace what it points to, not the link
     temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -94,9 +94,9 @@ def _sync_folder(folder: Path) -> None:
             os.close(descriptor)
 
 
-def _is_special(path: Path) -> bool:
+def _is_special(path: str) -> bool:
     """A device or a named pipe: written to directly; replacing it by a file would destroy it."""
-    return path.exists() and not path.is_file() and not path.is_dir()
+    return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def _reason(error: OSError) -> str:

@@ -33,6 +33,8 @@ def decode_document(raw: bytes | str, subject: str) -> dict[str, Any]:
     """The document of any kind, its version checked and its lineage decoded into a `Step`."""
     try:
         document = json.loads(raw)
+        # NaN, infinity and lone surrogates: Python reads them, but no file could carry them on.
+        json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
     except (ValueError, RecursionError) as error:
         raise ContractError(
             f"{subject}: its s2bl document is not JSON ({one_line(error, 80)}); make the file again"
@@ -47,7 +49,7 @@ def decode_document(raw: bytes | str, subject: str) -> dict[str, Any]:
             f"{subject}: it has contract version {version} and this s2bl reads up to {VERSION}: upgrade s2bl"
         )
     kind = document.get("kind")
-    if kind not in _MADE_BY:
+    if not isinstance(kind, str) or kind not in _MADE_BY:
         raise ContractError(f"{subject}: its kind is {one_line(kind, 40)!r}, not one of {', '.join(_MADE_BY)}")
     document["lineage"] = decode_step(document.get("lineage"), subject)
     return document
@@ -57,7 +59,8 @@ def expect_kind(document: Mapping[str, Any], kind: str, subject: str) -> None:
     """Refuse a file of another kind, saying which command makes the right one."""
     if document["kind"] != kind:
         raise ContractError(
-            f"{subject}: it is a {document['kind']} file, but a {kind} file is needed here (made by s2bl {_MADE_BY[kind]})"
+            f"{subject}: it is a {document['kind']} file, but a {kind} file is needed here "
+            f"(made by s2bl {_MADE_BY[kind]})"
         )
 
 

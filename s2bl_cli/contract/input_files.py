@@ -39,14 +39,11 @@ DAMAGED = (
 
 @dataclass(frozen=True)
 class InputFile:
-    """One readable, seekable input. `name` is for people; `base_name` goes into lineages."""
+    """One readable, seekable input. `name` is for people; `base_name` goes into lineages and output names."""
 
     name: str
     path: str
-
-    @property
-    def base_name(self) -> str:
-        return Path(self.name).name
+    base_name: str
 
     @property
     def size(self) -> int:
@@ -66,10 +63,12 @@ def open_inputs(names: Sequence[str], *, folders: bool = False) -> Iterator[list
             raise InputFileError("- (stdin) can be given once only")
         for name in names:
             if name == STANDARD_STREAM:
-                files.append(InputFile("stdin", stack.enter_context(_stdin())))
+                files.append(InputFile("stdin", stack.enter_context(_stdin()), "stdin"))
             else:
                 for path in _expand(name, folders=folders):
-                    files.append(InputFile(one_line(path), stack.enter_context(_seekable(path))))
+                    # Not the name's last part: one_line cuts a long path short.
+                    base_name = one_line(Path(path).name, 255)
+                    files.append(InputFile(one_line(path), stack.enter_context(_seekable(path)), base_name))
         yield files
 
 
@@ -84,7 +83,7 @@ def open_input(name: str) -> Iterator[InputFile]:
 
 def _expand(name: str, *, folders: bool) -> list[str]:
     path = Path(name)
-    if path.is_dir():
+    if os.path.isdir(name):  # unlike Path's, it takes a name too long for the system as absent
         if not folders:
             raise InputFileError(f"{one_line(name)} is a folder, but a file is needed here")
         found = sorted(
@@ -95,7 +94,7 @@ def _expand(name: str, *, folders: bool) -> list[str]:
         if not found:
             raise InputFileError(f"{one_line(name)} is a folder with no *.parquet file in it")
         return found
-    if path.exists() or not glob.has_magic(name):
+    if os.path.exists(name) or not glob.has_magic(name):
         return [name]
     found = sorted(glob.glob(name, recursive=True))
     if not found:

@@ -18,6 +18,8 @@ from s2bl_cli.errors import ContractError, one_line
 
 MAX_DEPTH = 32  # a chain of commands this long is no honest file; it also bounds the recursion on strangers' files
 
+_MAX_WORD = 10_000  # of a command line: a cut word would make another command of it
+
 _FLAG = re.compile(r"[a-z][a-z0-9-]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
 
@@ -51,7 +53,13 @@ class Step:
 
 def step_of(command: str, settings: Mapping[str, Any], inputs: tuple[Source, ...] = ()) -> Step:
     """The step that this version of s2bl is about to take."""
+    if any(source.step is not None and _depth(source.step) >= MAX_DEPTH for source in inputs):
+        raise ContractError(f"{command}: its input is {MAX_DEPTH} steps from its origin; start from an earlier file")
     return Step(command, dict(settings), __version__, inputs)
+
+
+def _depth(step: Step) -> int:
+    return 1 + max((_depth(source.step) for source in step.inputs if source.step is not None), default=0)
 
 
 def encode_step(step: Step) -> dict[str, Any]:
@@ -77,7 +85,7 @@ def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
     def fault(what: str) -> ContractError:
         return ContractError(f"{subject}: its lineage is damaged ({what}); make the file again with s2bl")
 
-    if depth > MAX_DEPTH:
+    if depth >= MAX_DEPTH:
         raise fault(f"more than {MAX_DEPTH} steps deep")
     if not isinstance(value, dict):
         raise fault("a step is not an object")
@@ -117,29 +125,25 @@ def command_lines(step: Step) -> list[str]:
     def name_of(source: Source) -> str:
         if source.sha256 not in names:
             if source.step is None:
-                names[source.sha256] = source.name or f"{source.role}-{source.sha256[:8]}.parquet"
+                names[source.sha256] = source.name or f"{source.role}-{source.sha256[:8]}.{_suffix(source.role)}"
             else:
-                output = _output_name(source, len(lines) + 1)
-                add(source.step, output)
+                inputs = inputs_of(source.step)
+                # The number is the line's, taken after the inputs' lines: no two outputs share a name.
+                output = f"{len(lines) + 1}-{source.step.command}.{_suffix(source.role)}"
+                lines.append(_command_line(source.step, inputs, output))
                 names[source.sha256] = output
         return names[source.sha256]
 
-    def add(step: Step, output: str) -> None:
-        inputs = [(source.role, name_of(source)) for source in step.inputs]
-        lines.append(_command_line(step, inputs, output))
+    def inputs_of(step: Step) -> list[tuple[str, str]]:
+        return [(source.role, name_of(source)) for source in step.inputs]
 
-    add(step, _final_name(step))
+    final = "policy.safetensors" if step.command == "train" else "out.parquet"
+    lines.append(_command_line(step, inputs_of(step), final))
     return lines
 
 
-def _output_name(source: Source, number: int) -> str:
-    command = source.step.command if source.step else source.role
-    suffix = "safetensors" if source.role == "policy" else "parquet"
-    return f"{number}-{command}.{suffix}"
-
-
-def _final_name(step: Step) -> str:
-    return "policy.safetensors" if step.command == "train" else "out.parquet"
+def _suffix(role: str) -> str:
+    return "safetensors" if role == "policy" else "parquet"
 
 
 def _command_line(step: Step, inputs: list[tuple[str, str]], output: str) -> str:
@@ -154,7 +158,7 @@ def _command_line(step: Step, inputs: list[tuple[str, str]], output: str) -> str
             words += ["--logs", name]
     else:
         words += others + logs
-    return shlex.join(one_line(word) for word in [*words, "-o", output])
+    return shlex.join(one_line(word, _MAX_WORD) for word in [*words, "-o", output])
 
 
 def _flag_words(flag: str, value: Any) -> Iterator[str]:

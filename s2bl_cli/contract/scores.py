@@ -7,7 +7,7 @@ What does not apply is null: the logging policy has no method's λ, a foreign lo
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -49,12 +49,12 @@ class Score:
     rows: int
 
 
-_TYPES = {"str": pa.string(), "float": pa.float64(), "int": pa.int64()}
+_TYPES = {str: pa.string(), float: pa.float64(), int: pa.int64()}
 
 
 def _column_type(annotation: Any) -> pa.DataType:
-    name = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
-    return _TYPES[name.split(" ")[0]]
+    """The same for `float` and `float | None`."""
+    return _TYPES[(get_args(annotation) or (annotation,))[0]]
 
 
 SCHEMA = pa.schema(
@@ -82,7 +82,7 @@ def read_scores(names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
                     raise damaged(file.name, error) from error
                 if raw is None:
                     raise ContractError(
-                        f"{file.name}: a Parquet file without an s2bl document is no scores file; s2bl evaluate makes them"
+                        f"{file.name}: it is no scores file (no s2bl document); s2bl evaluate makes them"
                     )
                 document = decode_document(raw, file.name)
                 expect_kind(document, KIND_SCORES, file.name)
@@ -99,10 +99,11 @@ def read_scores(names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
 
 
 def _check_schema(schema: pa.Schema, subject: str) -> None:
+    found = dict(zip(schema.names, schema.types, strict=True))
     faults = [
-        f"column {field.name!r} must be {field.type}, found {one_line(schema.field(field.name).type, 40) if field.name in schema.names else 'none'}"
+        f"column {field.name!r} must be {field.type}, found {one_line(found.get(field.name, 'none'), 40)}"
         for field in SCHEMA
-        if field.name not in schema.names or schema.field(field.name).type != field.type
+        if found.get(field.name) != field.type
     ]
     if faults:
         raise ContractError(f"{subject}: {'; '.join(faults)}; make it again with s2bl evaluate")

@@ -89,7 +89,8 @@ def _check_enough(log: Log, settings: MaskSettings, train_rows: int, known_befor
         return
     if settings.known > known_before:
         raise SettingError(
-            f"--known {settings.known}: {log.name} has feedback in {known_before} train rows only; ask for at most that many"
+            f"--known {settings.known}: {log.name} has feedback in {known_before} train rows only; "
+            f"ask for at most that many"
         )
     if settings.known + (settings.missing or 0) > train_rows:
         raise SettingError(

@@ -2,10 +2,15 @@
 
 `plan_columns` decides from the schema alone and tells all that is wrong with it at once; `canonical_batch`
 then turns each batch. What only the values show (unequal widths, fractions as actions) goes to the tally.
+
+In a canonical batch a null is a value that the tally was told of (in `cost`: missing feedback), so that
+no later check tells of it a second time in other words.
 """
 
 import fnmatch
+import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -13,12 +18,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from s2bl_cli.contract.context_spec import MAX_FEATURES, ContextSpec
-from s2bl_cli.contract.logs.checks import FaultTally
+from s2bl_cli.contract.logs.checks import FaultTally, Mask, without_nulls
 from s2bl_cli.contract.logs.columns import LogColumns
-from s2bl_cli.contract.logs.schema import COLUMNS, OPTIONAL, SPLIT_TYPE, LogSpec, declared_context
+from s2bl_cli.contract.logs.schema import COLUMNS, OPTIONAL, SPLIT_TYPE, SPLITS, LogSpec, declared_context
 from s2bl_cli.errors import ContractError, one_line
 
-_INT32_MAX = int(np.iinfo(np.int32).max)
+_INT32 = np.iinfo(np.int32)
 
 
 @dataclass(frozen=True)
@@ -171,7 +176,7 @@ def _plan_packed_context(
 def _shaped(spec: ContextSpec, shape: tuple[int, ...] | None, faults: list[str]) -> ContextSpec:
     if shape is None:
         return spec
-    if int(np.prod(shape)) != spec.features:
+    if math.prod(shape) != spec.features:
         faults.append(f"--context-shape {'x'.join(map(str, shape))} is not {spec.features} values, which a context has")
         return spec
     return ContextSpec(spec.dtype, shape)
@@ -225,87 +230,103 @@ def canonical_batch(
             array = _whole_numbers(batch.column(plan.sources[name]), name, first_row, tally)
         elif name == "propensity":
             array = _floats(batch.column(plan.sources[name]))
+            _tell_nulls(array, name, first_row, tally)
         elif name == "cost":
             array = _floats(batch.column(plan.sources[name]))
             array = pc.negate(array) if plan.is_reward else array
         elif name == "split":
-            column = batch.column(plan.sources[name])
-            array = (
-                column
-                if column.type == SPLIT_TYPE
-                else pc.cast(_decoded(column), pa.string()).dictionary_encode().cast(SPLIT_TYPE)
-            )
+            array = _splits(batch.column(plan.sources[name]), first_row, tally)
         else:
             array = batch.column(name)
         arrays.append(array)
-    # Nullability is for the check to find, with a count, not for Arrow to refuse without one.
+    # Nulls are told with a count, not refused by Arrow without one.
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field.with_nullable(True) for field in fields]))
 
 
 def _pack(column: pa.Array, dtype: str, features: int, name: str, first_row: int, tally: FaultTally) -> pa.Array:
-    """Binary or list rows as fixed-size binary; rows of another width are told and replaced by zeros."""
+    """Binary or list rows as fixed-size binary; rows that do not fit are told and become null."""
     width = features * np.dtype(dtype).itemsize
+    _tell_nulls(column, name, first_row, tally)
     if pa.types.is_fixed_size_binary(column.type):
         if column.type.byte_width == width:
             return column
         tally.add(f"{name} must have {width} bytes", len(column), first_row, f"{column.type.byte_width} bytes")
-        return _zeros(len(column), width)
-    if column.null_count:
-        at = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
-        tally.add(f"{name} must not be null", column.null_count, first_row + at, "null")
-        return _zeros(len(column), width)
+        return pa.nulls(len(column), pa.binary(width))
     is_binary = _is_binary(column.type)
     expected, unit = (width, "bytes") if is_binary else (features, "values")
-    lengths = (pc.binary_length(column) if is_binary else pc.list_value_length(column)).to_numpy(zero_copy_only=False)
+    lengths = without_nulls(pc.binary_length(column) if is_binary else pc.list_value_length(column), expected)
     wrong = lengths != expected
     tally.add_where(wrong, f"{name} must have {expected} {unit} in every row", lengths, first_row)
-    if wrong.any():
-        return _zeros(len(column), width)
+    fits: Mask = column.is_valid().to_numpy(zero_copy_only=False) & ~wrong
     if is_binary:
-        return column.cast(pa.binary(width))
-    values = column.flatten()
-    if values.null_count:
-        at = int(values.is_null().to_numpy(zero_copy_only=False).argmax()) // features
-        tally.add(f"{name} values must not be null", values.null_count, first_row + at, "null")
-        values = values.fill_null(0)
-    packed = np.ascontiguousarray(_numbers(values).astype(dtype, copy=False))
+        packed = _only(column, fits).cast(pa.binary(width))
+    else:
+        holes = _with_null_values(column, fits)
+        tally.add_where(holes, f"{name} values must not be null", np.full(len(holes), "null"), first_row)
+        fits &= ~holes
+        packed = _pack_lists(_only(column, fits), dtype, width)
+    return packed if fits.all() else packed.take(pa.array(np.cumsum(fits) - 1, mask=~fits))
+
+
+def _pack_lists(column: pa.Array, dtype: str, width: int) -> pa.Array:
+    with np.errstate(over="ignore"):  # a double beyond float32 becomes infinity, which the check then tells
+        packed = np.ascontiguousarray(_numbers(column.flatten()).astype(dtype, copy=False))
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(column), [None, pa.py_buffer(packed)])
+
+
+def _with_null_values(column: pa.Array, fits: Mask) -> Mask:
+    """Which of the lists that fit (and so are equally long) have a null among their values."""
+    holes = np.zeros(len(column), dtype=bool)
+    values = _only(column, fits).flatten()
+    if values.null_count:
+        holes[fits] = values.is_null().to_numpy(zero_copy_only=False).reshape(int(fits.sum()), -1).any(axis=1)
+    return holes
+
+
+def _only(column: pa.Array, rows: Mask) -> pa.Array:
+    return column if rows.all() else column.filter(pa.array(rows))
 
 
 def _pack_features(columns: pa.RecordBatch, first_row: int, tally: FaultTally) -> pa.Array:
     packed = np.empty((columns.num_rows, columns.num_columns), dtype=np.float32)
-    for i, name in enumerate(columns.schema.names):
-        column = columns.column(i)
-        if column.null_count:
-            at = int(column.is_null().to_numpy(zero_copy_only=False).argmax())
-            tally.add(
-                f"context column {one_line(name, 60)} must not be null",
-                column.null_count,
-                first_row + at,
-                "null",
-            )
-            column = column.fill_null(0)
-        packed[:, i] = _numbers(column)
+    with np.errstate(over="ignore"):
+        for i, name in enumerate(columns.schema.names):
+            column = _decoded(columns.column(i))
+            _tell_nulls(column, f"context column {one_line(name, 60)}", first_row, tally)
+            packed[:, i] = _numbers(column)
     width = 4 * columns.num_columns
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), columns.num_rows, [None, pa.py_buffer(packed)])
 
 
-def _zeros(rows: int, width: int) -> pa.Array:
-    return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), rows, [None, pa.py_buffer(bytes(rows * width))])
+def _tell_nulls(column: pa.Array, name: str, first_row: int, tally: FaultTally) -> None:
+    if column.null_count:
+        bad = column.is_null().to_numpy(zero_copy_only=False)
+        tally.add(f"{name} must not be null", int(bad.sum()), first_row + int(bad.argmax()), "null")
 
 
 def _whole_numbers(column: pa.Array, name: str, first_row: int, tally: FaultTally) -> pa.Array:
-    """int32; what does not fit becomes −1 or the largest int32, which the range check then tells."""
+    """int32; what is no such number is told and becomes null."""
+    column = _decoded(column)
+    _tell_nulls(column, name, first_row, tally)
     if column.type == pa.int32():
         return column
+    values = _numbers(column)
+    fits = (values >= _INT32.min) & (values <= _INT32.max) & (values == np.floor(values))
+    tally.add_where(~fits, f"{name} must be whole numbers (int32)", values, first_row)
     valid = column.is_valid().to_numpy(zero_copy_only=False)
-    values = _numbers(_decoded(column).fill_null(0))
-    if values.dtype.kind == "f":
-        fractions = ~np.isfinite(values) | (values != np.floor(values))
-        tally.add_where(fractions, f"{name} must be whole numbers", values, first_row)
-        values = np.where(fractions, 0, values)
-    clipped = np.clip(values, -1 if values.dtype.kind != "u" else 0, _INT32_MAX).astype(np.int32)
-    return pa.array(clipped, mask=~valid)
+    return pa.array(np.where(fits, values, 0).astype(np.int32), mask=~(valid & fits))
+
+
+def _splits(column: pa.Array, first_row: int, tally: FaultTally) -> pa.Array:
+    """Text as the contract's dictionary; other text is told and becomes null."""
+    if column.type == SPLIT_TYPE and not column.null_count and set(column.dictionary.to_pylist()) <= set(SPLITS):
+        return column
+    text = pc.cast(_decoded(column), pa.string())
+    _tell_nulls(text, "split", first_row, tally)
+    index = pc.index_in(text, value_set=pa.array(SPLITS, pa.string()))
+    other = (index.is_null().to_numpy(zero_copy_only=False)) & text.is_valid().to_numpy(zero_copy_only=False)
+    tally.add_where(other, f"split must be {' or '.join(SPLITS)}", text.to_numpy(zero_copy_only=False), first_row)
+    return pa.DictionaryArray.from_arrays(index.cast(pa.int8()), pa.array(SPLITS, pa.string()))
 
 
 def _floats(column: pa.Array) -> pa.Array:
@@ -319,15 +340,14 @@ def _floats(column: pa.Array) -> pa.Array:
     return pc.cast(column, pa.float32(), safe=False)
 
 
-def _numbers(column: pa.Array) -> npt.NDArray[np.generic]:
-    """A column without nulls as numpy numbers."""
+def _numbers(column: pa.Array) -> npt.NDArray[Any]:
+    """A column as numpy numbers; nulls, of which the tally was told, as 0."""
     column = _decoded(column)
-    if pa.types.is_decimal(column.type):
+    if pa.types.is_decimal(column.type) or pa.types.is_float16(column.type):
         column = column.cast(pa.float64())
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
-    values: npt.NDArray[np.generic] = column.to_numpy(zero_copy_only=False)
-    return values
+    return without_nulls(column, 0)
 
 
 def _decoded(column: pa.Array) -> pa.Array:

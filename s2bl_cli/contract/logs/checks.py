@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from s2bl_cli.contract.logs.schema import SPLITS, LogSpec
+from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.errors import ContractError, one_line
 
 Mask = npt.NDArray[np.bool_]
@@ -48,17 +48,19 @@ class FaultTally:
         if not self.faults:
             return
         told = [
-            f"{fault.rule}: {fault.rows:,} row{'s' if fault.rows > 1 else ''}, the first is row {fault.first_row} with {fault.first_value}"
+            f"{fault.rule}: {fault.rows:,} row{'s' if fault.rows > 1 else ''}, "
+            f"the first is row {fault.first_row} with {fault.first_value}"
             for fault in self.faults.values()
         ]
         raise ContractError(f"{subject}: {'; '.join(told)} (rows count from 0); mend or drop these rows")
 
 
 def check_batch(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: FaultTally) -> None:
-    """Every rule that the batch's columns allow to check. The batch is canonical: the types are right."""
+    """Every rule that the batch's columns allow to check.
+
+    The batch is canonical: the types are right, and of nulls the tally has been told.
+    """
     names = set(batch.schema.names)
-    for name in sorted(names & {"context", "action", "propensity", "label", "pi0", "split"}):
-        _check_nulls(batch.column(name), name, first_row, tally)
     if "context" in names:
         _check_context(batch.column("context"), spec, first_row, tally)
     if "action" in names:
@@ -69,27 +71,19 @@ def check_batch(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: Fau
         _check_propensity(batch.column("propensity"), first_row, tally)
     if "cost" in names:
         _check_cost(batch.column("cost"), first_row, tally)
-    if "split" in names:
-        _check_split(batch.column("split"), first_row, tally)
     if {"pi0", "action", "propensity"} <= names:
         _check_pi0(batch, spec, first_row, tally)
 
 
-def _check_nulls(column: pa.Array, name: str, first_row: int, tally: FaultTally) -> None:
-    if column.null_count:
-        bad = column.is_null().to_numpy(zero_copy_only=False)
-        tally.add(f"{name} must not be null", int(bad.sum()), first_row + int(bad.argmax()), "null")
-
-
 def _check_context(column: pa.Array, spec: LogSpec, first_row: int, tally: FaultTally) -> None:
-    if spec.context.dtype == "float32" and not column.null_count:
+    if spec.context.dtype == "float32":
         values = fixed_binary_view(column, np.dtype(np.float32))
         # One reduction decides: a sum of squares is finite only if every value is (an overflow merely
         # sends us to the exact look). A full isfinite would cost a mask as large as the batch.
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.einsum("ij,ij->", values, values)):
                 return
-        bad = ~np.isfinite(values).all(axis=1)
+        bad = ~np.isfinite(values).all(axis=1) & _valid(column)
         tally.add_where(bad, "context values must be finite", np.full(len(bad), "NaN or infinity"), first_row)
 
 
@@ -109,26 +103,24 @@ def _check_cost(column: pa.Array, first_row: int, tally: FaultTally) -> None:
     tally.add_where(~np.isfinite(values), "cost must be finite, or null where feedback is missing", values, first_row)
 
 
-def _check_split(column: pa.Array, first_row: int, tally: FaultTally) -> None:
-    wrong = [i for i, text in enumerate(column.dictionary.to_pylist()) if text not in SPLITS]
-    if wrong:
-        bad = np.isin(without_nulls(column.indices, -1), wrong)
-        tally.add_where(bad, f"split must be {' or '.join(SPLITS)}", column.cast(pa.string()).to_numpy(False), first_row)
-
-
 def _check_pi0(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: FaultTally) -> None:
-    if batch.column("pi0").null_count or batch.column("action").null_count or batch.column("propensity").null_count:
-        return  # told already
     pi0 = fixed_binary_view(batch.column("pi0"), np.dtype(np.float32))  # (rows, actions)
-    action, propensity = batch.column("action").to_numpy(), batch.column("propensity").to_numpy()
+    action, propensity = without_nulls(batch.column("action"), 0), without_nulls(batch.column("propensity"), 1)
     with np.errstate(invalid="ignore", over="ignore"):
         sums = pi0.sum(axis=1)
-        bad = ~((np.abs(sums - 1) <= PI0_TOLERANCE) & (pi0 >= 0).all(axis=1))
+        bad = ~((np.abs(sums - 1) <= PI0_TOLERANCE) & (pi0 >= 0).all(axis=1)) & _valid(batch.column("pi0"))
         tally.add_where(bad, "pi0 must hold probabilities that sum to 1", sums, first_row)
         inside = (action >= 0) & (action < spec.actions) & ~bad
+        for name in ("pi0", "action", "propensity"):
+            inside &= _valid(batch.column(name))
         logged = pi0[np.arange(len(action)), np.where(inside, action, 0)]
         bad = inside & ~(np.abs(logged - propensity) <= PI0_TOLERANCE * np.maximum(logged, propensity))
     tally.add_where(bad, "pi0 of the logged action must equal propensity", logged, first_row)
+
+
+def _valid(column: pa.Array) -> Mask:
+    valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
+    return valid
 
 
 def without_nulls(column: pa.Array, instead: int) -> npt.NDArray[Any]:
@@ -138,7 +130,7 @@ def without_nulls(column: pa.Array, instead: int) -> npt.NDArray[Any]:
 
 
 def fixed_binary_view(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A fixed-size binary column without nulls as a (rows, values) array: no copy."""
+    """A fixed-size binary column as a (rows, values) array: no copy. What it has at nulls means nothing."""
     width = column.type.byte_width
     data = column.buffers()[1]
     flat = np.frombuffer(data, dtype=np.uint8, count=len(column) * width, offset=column.offset * width)

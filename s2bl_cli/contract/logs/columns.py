@@ -13,9 +13,10 @@ class LogColumns:
     """How to read a log with other names. The defaults are the names that s2bl writes."""
 
     context_columns: str = setting(
-        "context", "the context: one binary or list column, or numeric columns as names and globs, comma-separated ('x_*,age')",
+        "context",
+        "the context: one binary or list column, or numeric columns as comma-separated names and globs ('x_*,age')",
         metavar="NAMES",
-    )  # fmt: skip
+    )
     context_dtype: str | None = setting(
         None, "what binary contexts hold, where the file does not say", choices=lambda: ("uint8", "float32")
     )

@@ -60,6 +60,18 @@ class LogArrays:
     def rows(self) -> int:
         return len(self.action)
 
+    def take(self, chosen: Mask) -> "LogArrays":
+        """The chosen rows; arrays that are absent or were not read stay so."""
+        if chosen.all():
+            return self
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return LogArrays(**{k: v[chosen] if v is not None and len(v) == len(chosen) else v for k, v in values.items()})
+
+
+def rows_to_a_batch(context: ContextSpec) -> int:
+    """So many rows that their contexts fill BATCH_BYTES."""
+    return int(np.clip(BATCH_BYTES // context.byte_width, 256, 1 << 16))
+
 
 class Log:
     """An open log. Made by `open_logs`."""
@@ -108,11 +120,6 @@ class Log:
         return sum(parquet.metadata.num_rows for parquet in self._parquets)
 
     @property
-    def batch_rows(self) -> int:
-        """Rows to a batch, so that a batch's contexts fill BATCH_BYTES."""
-        return int(np.clip(BATCH_BYTES // self.spec.context.byte_width, 256, 1 << 16))
-
-    @property
     def is_ours(self) -> bool:
         """Whether s2bl wrote it."""
         return all(lineage is not None for lineage in self.lineages)
@@ -139,18 +146,21 @@ class Log:
 
     def batches(self, columns: tuple[str, ...] = COLUMNS, *, extra: bool = False) -> Iterator[pa.RecordBatch]:
         """Canonical, checked batches in row order. All faults are told at the end, after the last batch:
-        whoever writes while reading must write atomically."""
+        whoever writes while reading must write atomically. From the first fault on no batch is handed out."""
         tally = FaultTally()
         first_row = 0
         wanted = tuple(name for name in columns if self.spec.has(name))
         for file, plan in zip(self._files, self._plans, strict=True):
             names = plan.source_columns(wanted, extra=extra)
-            with contextlib.closing(_decoded_batches(file, names, self.batch_rows, verify=self._verify)) as decoded:
+            with contextlib.closing(
+                _decoded_batches(file, names, rows_to_a_batch(self.spec.context), verify=self._verify)
+            ) as decoded:
                 for source in decoded:
                     with _damage_told(file):
                         batch = canonical_batch(source, plan, self.spec, wanted, first_row, tally, extra=extra)
                         check_batch(batch, self.spec, first_row, tally)
-                    yield batch
+                    if not tally.faults:
+                        yield batch
                     first_row += batch.num_rows
         tally.raise_if_any(self.name)
 
@@ -170,13 +180,15 @@ class Log:
         first = self._plans[0]
         for file, plan in zip(self._files, self._plans, strict=True):
             for what, here, there in (
-                ("contexts", plan.context, first.context),
+                ("contexts", (plan.context, plan.context_dtype), (first.context, first.context_dtype)),
+                ("context columns", plan.features, first.features),
                 ("optional columns", plan.optional, first.optional),
                 ("further columns", plan.extra, first.extra),
             ):
                 if here != there:
                     raise ContractError(
-                        f"{file.name}: its {what} differ from those of {self._files[0].name}; files read as one log must be alike"
+                        f"{file.name}: its {what} differ from those of {self._files[0].name}; "
+                        f"files read as one log must be alike"
                     )
 
     def _context_of_first_row(self) -> ContextSpec:
@@ -187,14 +199,16 @@ class Log:
         raise ContractError(f"{self.name}: it has no rows")
 
     def _count_actions(self) -> int:
-        """The largest action + 1, for logs that do not say how many actions there are."""
+        """What pi0 has, else the largest action + 1, for logs that do not say how many actions there are."""
         largest = -1
         nowhere = FaultTally()  # faults of the values are told when the log is read
         for file, parquet, plan in zip(self._files, self._parquets, self._plans, strict=True):
-            source = plan.sources.get("pi0")
-            if source is not None and pa.types.is_fixed_size_binary(_schema(parquet, file).field(source).type):
-                return max(1, int(_schema(parquet, file).field(source).type.byte_width) // 4)
             with _damage_told(file):
+                if "pi0" in plan.sources:
+                    for batch in parquet.iter_batches(batch_size=1, columns=[plan.sources["pi0"]]):
+                        first = batch.column(0)[0].as_py() or b""
+                        held = len(first) // 4 if isinstance(first, bytes) else len(first)
+                        return min(max(1, held), MAX_ACTIONS)
                 for batch in parquet.iter_batches(batch_size=1 << 16, columns=[plan.sources["action"]]):
                     spec = plan.spec(MAX_ACTIONS, _ANY_CONTEXT)
                     action = canonical_batch(batch, plan, spec, ("action",), 0, nowhere, extra=False).column("action")

@@ -1,0 +1,33 @@
+# make demo   install into .venv, then run the whole path on the embedded sample
+# make test   install into .venv, then run the tests
+# make check  lint, types, docs
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+READY  := $(VENV)/.s2bl-ready
+
+.PHONY: demo test check docs clean
+
+demo: $(READY)
+	PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_data/demo.sh
+
+test: $(READY)
+	$(BIN)/python -m pytest -q -n 2
+
+check: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python docs/generate.py --check
+
+docs: $(READY)
+	$(BIN)/python docs/generate.py
+
+$(READY): pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --upgrade pip
+	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) demo build dist *.egg-info

@@ -1,0 +1,43 @@
+"""`s2bl inspect`: say what a file is."""
+
+from typing import Annotated
+
+import typer
+
+from s2bl_cli.commands.options import LOG_PANEL, RUN_PANEL, Json, console_of, settings_as_flags
+from s2bl_cli.contract.logs.columns import LogColumns
+
+FilesArgument = Annotated[
+    list[str],
+    typer.Argument(
+        help="logs (files, globs or folders, read as one log), policies or scores; - for stdin",
+        metavar="FILE",
+        show_default=False,
+    ),
+]
+NoProgress = Annotated[bool, typer.Option("--quiet", help="no progress on stderr", rich_help_panel=RUN_PANEL)]
+
+
+@settings_as_flags(columns=LOG_PANEL)
+def inspect(
+    files: FilesArgument,
+    columns: LogColumns,
+    quiet: NoProgress = False,
+    json: Json = False,
+) -> None:
+    """Say what a file is, in words.
+
+    A log, a policy or scores: the content decides, not the name. All of it is read, and whatever is wrong
+    with it is told. Several logs are one log; with --json, it and each other file are one JSON line.
+    """
+    from dataclasses import asdict
+
+    from s2bl_cli.inspection.files import inspect_files
+    from s2bl_cli.inspection.words import print_words
+
+    console = console_of(quiet=quiet, as_json=json, output=None)
+    found = inspect_files(files, columns, console)
+    if not json:
+        print_words(found)
+    for facts in found:
+        console.summary(asdict(facts))

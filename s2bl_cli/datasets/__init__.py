@@ -1,0 +1,1 @@
+"""Labelled data in, arrays out: one file a dataset."""

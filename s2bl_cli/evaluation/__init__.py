@@ -1,0 +1,1 @@
+"""Policies and logs in, scores out."""

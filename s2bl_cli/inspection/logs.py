@@ -1,0 +1,166 @@
+"""The facts of a log, from one pass over all of it: every value's rule and every page's checksum is checked
+on the way, and memory is bounded by a few batches and three numbers an action."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from s2bl_cli.console import Console
+from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.document import KIND_LOGS
+from s2bl_cli.contract.input_files import InputFile
+from s2bl_cli.contract.lineage import command_lines
+from s2bl_cli.contract.logs.columns import LogColumns
+from s2bl_cli.contract.logs.reading import Floats, Ints, Log, Mask, log_arrays
+from s2bl_cli.contract.logs.schema import COLUMNS
+from s2bl_cli.errors import one_line
+from s2bl_cli.inspection.propensities import Bar, PropensityTally, Quantiles, as_decimal
+
+MAX_LISTED_ACTIONS = 1000  # bounds the facts of a log with millions of actions
+
+
+@dataclass(frozen=True)
+class ExtraColumn:
+    """A column that s2bl does not know and carries along."""
+
+    name: str
+    type: str
+
+
+@dataclass(frozen=True)
+class CostRange:
+    min: float
+    mean: float
+    max: float
+
+
+@dataclass(frozen=True)
+class ActionFacts:
+    action: int
+    rows: int
+    share: float  # of the split's rows
+    known: int
+    mean_cost: float | None  # over the known rows
+
+
+@dataclass(frozen=True)
+class SplitFacts:
+    """The rows of one split."""
+
+    rows: int
+    known: int
+    missing: int
+    rho: float | None  # known / rows
+    cost: CostRange | None  # of the known rows
+    propensity: Quantiles | None
+    histogram: list[Bar]  # of the propensities
+    actions_logged: int  # actions with at least one row
+    by_action: list[ActionFacts]  # in the order of actions, or the most frequent first where some are left out
+
+
+@dataclass(frozen=True)
+class LogFacts:
+    kind: str
+    version: int | None  # None for a log that another tool made
+    name: str
+    files: int
+    sha256: str  # as lineages name it: of several files, the digest of their digests
+    rows: int
+    actions: int
+    context: ContextSpec
+    columns: list[str]  # of the contract
+    extra_columns: list[ExtraColumn]
+    train: SplitFacts
+    test: SplitFacts
+    lineages: list[list[str]]  # the different ways in which its files were made, each as shell commands
+
+
+class SplitTally:
+    """Takes the rows of one split, batch by batch."""
+
+    def __init__(self, actions: int) -> None:
+        self._rows = np.zeros(actions, np.int64)
+        self._known = np.zeros(actions, np.int64)
+        self._cost = np.zeros(actions, np.float64)
+        self._lowest = np.float32(np.inf)
+        self._highest = np.float32(-np.inf)
+        self._propensities = PropensityTally()
+
+    def add(self, action: Ints, propensity: Floats, cost: Floats, known: Mask) -> None:
+        action = np.clip(action, 0, len(self._rows) - 1)  # the reader tells of others, after the last batch
+        np.add.at(self._rows, action, 1)
+        np.add.at(self._known, action[known], 1)
+        np.add.at(self._cost, action[known], cost[known].astype(np.float64))
+        self._lowest = np.minimum(self._lowest, cost[known].min(initial=np.inf))
+        self._highest = np.maximum(self._highest, cost[known].max(initial=-np.inf))
+        self._propensities.add(propensity)
+
+    def facts(self) -> SplitFacts:
+        rows, known = int(self._rows.sum()), int(self._known.sum())
+        mean = float(self._cost.sum()) / max(1, known)
+        return SplitFacts(
+            rows=rows,
+            known=known,
+            missing=rows - known,
+            rho=known / rows if rows else None,
+            cost=CostRange(as_decimal(self._lowest), mean, as_decimal(self._highest)) if known else None,
+            propensity=self._propensities.quantiles(),
+            histogram=self._propensities.bars(),
+            actions_logged=int(np.count_nonzero(self._rows)),
+            by_action=self._by_action(rows),
+        )
+
+    def _by_action(self, rows: int) -> list[ActionFacts]:
+        listed = np.flatnonzero(self._rows)
+        if len(listed) > MAX_LISTED_ACTIONS:
+            listed = listed[np.argsort(-self._rows[listed], kind="stable")[:MAX_LISTED_ACTIONS]]
+        return [
+            ActionFacts(
+                action=int(action),
+                rows=int(self._rows[action]),
+                share=float(self._rows[action] / rows),
+                known=int(self._known[action]),
+                mean_cost=float(self._cost[action] / self._known[action]) if self._known[action] else None,
+            )
+            for action in listed
+        ]
+
+
+def inspect_log(files: Sequence[InputFile], columns: LogColumns, version: int | None, console: Console) -> LogFacts:
+    # Not `open_logs`: stdin is spooled already, and can be read only once.
+    log = Log(files, columns, verify=True)
+    train, test = SplitTally(log.spec.actions), SplitTally(log.spec.actions)
+    done = 0
+    with console.progress("reading", log.rows, "rows") as advance, np.errstate(all="ignore"):
+        for batch in log.batches(extra=True):
+            rows = log_arrays(batch, log.spec)
+            for tally, chosen in ((train, ~rows.is_test), (test, rows.is_test)):
+                tally.add(rows.action[chosen], rows.propensity[chosen], rows.cost[chosen], rows.known[chosen])
+            done += batch.num_rows
+            advance(done, "")
+    return LogFacts(
+        kind=KIND_LOGS,
+        version=version,
+        name=log.name,
+        files=len(files),
+        sha256=log.source.sha256,
+        rows=done,
+        actions=log.spec.actions,
+        context=log.spec.context,
+        columns=[name for name in COLUMNS if log.spec.has(name)],
+        extra_columns=[ExtraColumn(one_line(name, 60), one_line(kind, 60)) for name, kind in log.spec.extra],
+        train=train.facts(),
+        test=test.facts(),
+        lineages=_lineages(log),
+    )
+
+
+def _lineages(log: Log) -> list[list[str]]:
+    """Each once: the parts of a log that was written in parts often share theirs."""
+    chains: list[list[str]] = []
+    for step in log.lineages:
+        chain = [] if step is None else command_lines(step)
+        if chain and chain not in chains:
+            chains.append(chain)
+    return chains

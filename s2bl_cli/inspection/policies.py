@@ -1,0 +1,73 @@
+"""The facts of a policy file. Arrays only: no torch here."""
+
+from dataclasses import dataclass
+
+from safetensors import safe_open
+
+from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.document import KEY, KIND_POLICY, decode_document
+from s2bl_cli.contract.input_files import InputFile
+from s2bl_cli.contract.lineage import command_lines
+from s2bl_cli.contract.policies import read_policy
+from s2bl_cli.errors import one_line
+
+# What a policy file holds beside the parameters: the standardisation, and the statistics of batch norms.
+_STANDARDISATION = ("shift", "scale")
+_STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
+
+
+@dataclass(frozen=True)
+class TensorFacts:
+    name: str
+    dtype: str
+    shape: list[int]
+
+
+@dataclass(frozen=True)
+class PolicyFacts:
+    kind: str
+    version: int
+    name: str
+    sha256: str
+    model: str
+    hidden: list[int]
+    actions: int
+    context: ContextSpec
+    parameters: int  # learned values: neither the standardisation nor statistics
+    tensors: list[TensorFacts]
+    training_rows: int
+    training_known: int
+    lineages: list[list[str]]  # one way to make it, as shell commands
+
+
+def inspect_policy(file: InputFile) -> PolicyFacts:
+    loaded = read_policy(file.path)
+    policy, network = loaded.policy, loaded.policy.network
+    return PolicyFacts(
+        kind=KIND_POLICY,
+        version=_version(file),
+        name=file.name,
+        sha256=loaded.source.sha256,
+        model=one_line(network.model, 60),
+        hidden=list(network.hidden),
+        actions=network.actions,
+        context=network.context,
+        parameters=sum(tensor.size for name, tensor in policy.tensors.items() if _is_learned(name)),
+        tensors=[
+            TensorFacts(one_line(name, 60), str(tensor.dtype), list(tensor.shape))
+            for name, tensor in policy.tensors.items()
+        ],
+        training_rows=policy.training_rows,
+        training_known=policy.training_known,
+        lineages=[command_lines(policy.lineage)],
+    )
+
+
+def _version(file: InputFile) -> int:
+    """The contract's version, which a read policy does not carry. The file was read before: it is sound."""
+    with safe_open(file.path, framework="numpy") as opened:
+        return int(decode_document(opened.metadata()[KEY], file.name)["version"])
+
+
+def _is_learned(name: str) -> bool:
+    return name not in _STANDARDISATION and name.rpartition(".")[2] not in _STATISTICS

@@ -1,0 +1,88 @@
+"""The facts of a scores file."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from s2bl_cli.contract.document import KIND_SCORES
+from s2bl_cli.contract.input_files import InputFile
+from s2bl_cli.contract.lineage import command_lines
+from s2bl_cli.contract.scores import read_scores
+from s2bl_cli.errors import one_line
+
+MAX_LISTED_VALUES = 1000  # bounds the facts; `report` is for all of them
+
+
+@dataclass(frozen=True)
+class ValueFacts:
+    """One score: a policy, on a log, by a metric. None is what the file leaves out, or a value that is not finite."""
+
+    policy: str
+    log: str
+    method: str
+    split: str
+    metric: str
+    value: float | None
+    stderr: float | None
+    rows: int | None
+
+
+@dataclass(frozen=True)
+class ScoresFacts:
+    kind: str
+    version: int | None
+    name: str
+    sha256: str
+    rows: int
+    policies: list[str]
+    logs: list[str]
+    methods: list[str]
+    splits: list[str]
+    metrics: list[str]
+    values: list[ValueFacts]  # the first MAX_LISTED_VALUES
+    lineages: list[list[str]]  # one way to make it, as shell commands
+
+
+def inspect_scores(file: InputFile, version: int | None) -> ScoresFacts:
+    table, lineages = read_scores([file.path])
+
+    def different(column: str) -> list[str]:
+        return [_text(value) for value in table.column(column).unique().to_pylist()]
+
+    return ScoresFacts(
+        kind=KIND_SCORES,
+        version=version,
+        name=file.name,
+        sha256=file.sha256(),
+        rows=table.num_rows,
+        policies=different("policy"),
+        logs=different("log"),
+        methods=different("method"),
+        splits=different("split"),
+        metrics=different("metric"),
+        values=[_value(row) for row in table.slice(0, MAX_LISTED_VALUES).to_pylist()],
+        lineages=[command_lines(step) for step in lineages],
+    )
+
+
+def _value(row: Mapping[str, Any]) -> ValueFacts:
+    return ValueFacts(
+        policy=_text(row["policy"]),
+        log=_text(row["log"]),
+        method=_text(row["method"]),
+        split=_text(row["split"]),
+        metric=_text(row["metric"]),
+        value=_finite(row["value"]),
+        stderr=_finite(row["stderr"]),
+        rows=row["rows"],
+    )
+
+
+def _text(value: str | None) -> str:
+    return "" if value is None else one_line(value, 60)
+
+
+def _finite(value: float | None) -> float | None:
+    """JSON has no NaN."""
+    return value if value is not None and math.isfinite(value) else None

@@ -1,0 +1,222 @@
+"""Facts in words: plain text for stdout that reads well at 80 columns, on a terminal and in a pipe."""
+
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import astuple
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from s2bl_cli.inspection.files import Facts
+from s2bl_cli.inspection.logs import ActionFacts, CostRange, LogFacts, SplitFacts
+from s2bl_cli.inspection.policies import PolicyFacts
+from s2bl_cli.inspection.propensities import Bar, Quantiles
+from s2bl_cli.inspection.scores import ScoresFacts, ValueFacts
+
+MAX_TABLE_ROWS = 20
+
+_MAX_COMMANDS = 20
+_MAX_NAMES = 12
+_BAR_CELLS = 40
+_EIGHTHS = " ▏▎▍▌▋▊▉"
+_UNKNOWN = "–"
+
+
+def print_words(found: Sequence[Facts]) -> None:
+    """All of it at once, on stdout. A terminal gets its own width and bold headings, a pipe 80 plain columns."""
+    on_terminal = sys.stdout.isatty()
+    console = Console(
+        markup=False, highlight=False, emoji=False, force_terminal=on_terminal, width=None if on_terminal else 80
+    )
+    with console.capture() as capture:
+        for number, facts in enumerate(found):
+            if number:
+                console.print()
+            _describe(console, facts)
+    sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
+    sys.stdout.flush()  # a reader that has gone is told of here, where app.py can answer it
+
+
+def _describe(console: Console, facts: Facts) -> None:
+    made = "made by another tool" if facts.version is None else f"contract version {facts.version}"
+    console.print(Text(f"{facts.name}: {facts.kind}, {made}", style="bold"), soft_wrap=True)
+    if isinstance(facts, LogFacts):
+        _describe_log(console, facts)
+    elif isinstance(facts, PolicyFacts):
+        _describe_policy(console, facts)
+    else:
+        _describe_scores(console, facts)
+    _print_lineages(console, facts.lineages)
+
+
+def _describe_log(console: Console, log: LogFacts) -> None:
+    splits = {name: split for name, split in (("train", log.train), ("test", log.test)) if split.rows}
+    _print_facts(
+        console,
+        {
+            "rows": f"{log.rows:,} ({log.train.rows:,} train, {log.test.rows:,} test)",
+            "actions": f"{log.actions:,}",
+            "context": str(log.context),
+            "columns": ", ".join(log.columns),
+            "carried along": _names([f"{column.name} ({column.type})" for column in log.extra_columns]),
+            "sha256": log.sha256 if log.files == 1 else f"{log.sha256} (of the digests of {log.files:,} files)",
+        },
+    )
+    feedback = {
+        name: (f"{split.rows:,}", f"{split.known:,}", f"{split.missing:,}", _number(split.rho))
+        for name, split in splits.items()
+    }
+    costs = {name: _numbers(split.cost) for name, split in splits.items() if split.cost}
+    propensities = {name: _numbers(split.propensity) for name, split in splits.items() if split.propensity}
+    _print_by_split(console, "Feedback", ("rows", "known", "missing", "ρ"), feedback)
+    _print_by_split(console, "Costs where known", ("lowest", "mean", "highest"), costs)
+    _print_by_split(console, "Propensities", ("min", "1%", "10%", "50%", "90%", "99%", "max"), propensities)
+    for name, split in list(splits.items())[:1]:  # the train rows, where there are any
+        _print_bars(console, f"Propensities of the {name} rows", split.histogram)
+        _print_actions(console, f"Actions of the {name} rows", split, log.actions)
+
+
+def _print_by_split(console: Console, title: str, columns: Sequence[str], cells: Mapping[str, Sequence[str]]) -> None:
+    if cells:
+        _heading(console, title)
+        _print_table(console, ("split", *columns), [(name, *row) for name, row in cells.items()], text=1)
+
+
+def _numbers(values: CostRange | Quantiles) -> tuple[str, ...]:
+    return tuple(map(_number, astuple(values)))
+
+
+def _print_bars(console: Console, title: str, bars: Sequence[Bar]) -> None:
+    _heading(console, title)
+    rows, longest = sum(bar.rows for bar in bars), max(bar.rows for bar in bars)
+    table = Table.grid(padding=(0, 2, 0, 0))
+    for number in range(4):
+        table.add_column(justify="left" if number < 2 else "right", no_wrap=True)
+    for bar in bars:
+        share = f"{bar.rows / rows:.1%}"
+        table.add_row(f"{bar.low:g} – {bar.high:g}", _blocks(bar.rows / longest), f"{bar.rows:,}", share)
+    console.print(table)
+
+
+def _blocks(share: float) -> str:
+    """A bar, to an eighth of a cell; whatever is there at all is seen."""
+    eighths = max(round(share * _BAR_CELLS * 8), 1 if share > 0 else 0)
+    return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
+
+
+def _print_actions(console: Console, title: str, split: SplitFacts, actions: int) -> None:
+    shown: Sequence[ActionFacts] = split.by_action
+    notes = (
+        [] if split.actions_logged == actions else [f"{actions - split.actions_logged:,} of {actions:,} never logged"]
+    )
+    if split.actions_logged > MAX_TABLE_ROWS:
+        shown = sorted(shown, key=lambda one: -one.rows)[:MAX_TABLE_ROWS]
+        notes.append(f"the {MAX_TABLE_ROWS} most frequent of {split.actions_logged:,}")
+    _heading(console, title + (f" ({'; '.join(notes)})" if notes else ""))
+    rows = [
+        (f"{one.action}", f"{one.rows:,}", f"{one.share:.1%}", f"{one.known:,}", _number(one.mean_cost))
+        for one in shown
+    ]
+    _print_table(console, ("action", "rows", "share", "known", "mean cost"), rows)
+
+
+def _describe_policy(console: Console, policy: PolicyFacts) -> None:
+    hidden = f", hidden layers {' × '.join(map(str, policy.hidden))}" if policy.hidden else ""
+    _print_facts(
+        console,
+        {
+            "model": policy.model + hidden,
+            "actions": f"{policy.actions:,}",
+            "context": str(policy.context),
+            "parameters": f"{policy.parameters:,}",
+            "trained on": f"{policy.training_rows:,} rows, {policy.training_known:,} of them with known feedback",
+            "sha256": policy.sha256,
+        },
+    )
+    _heading(console, "Tensors")
+    rows = [(tensor.name, tensor.dtype, "×".join(map(str, tensor.shape)) or "one value") for tensor in policy.tensors]
+    _print_table(console, ("name", "dtype", "shape"), rows, text=2)
+
+
+def _describe_scores(console: Console, scores: ScoresFacts) -> None:
+    _print_facts(
+        console,
+        {
+            "rows": f"{scores.rows:,}",
+            "policies": _names(scores.policies),
+            "logs": _names(scores.logs),
+            "methods": _names(scores.methods),
+            "splits": _names(scores.splits),
+            "metrics": _names(scores.metrics),
+            "sha256": scores.sha256,
+        },
+    )
+    more = f" (the first {MAX_TABLE_ROWS} of {scores.rows:,})" if scores.rows > MAX_TABLE_ROWS else ""
+    _heading(console, f"Values{more}")
+    # What is the same in every row stands above already.
+    varying = [
+        name
+        for name, values in (("log", scores.logs), ("method", scores.methods), ("split", scores.splits))
+        if len(values) > 1
+    ]
+    rows = [
+        (score.policy, *(getattr(score, name) for name in varying), score.metric, *_score_numbers(score))
+        for score in scores.values[:MAX_TABLE_ROWS]
+    ]
+    _print_table(console, ("policy", *varying, "metric", "value", "stderr", "rows"), rows, text=2 + len(varying))
+
+
+def _score_numbers(score: ValueFacts) -> Iterable[str]:
+    return _number(score.value), _number(score.stderr), _UNKNOWN if score.rows is None else f"{score.rows:,}"
+
+
+def _print_lineages(console: Console, lineages: Sequence[Sequence[str]]) -> None:
+    for chain in lineages[:_MAX_COMMANDS]:
+        _heading(console, "Made by")
+        head = chain if len(chain) <= _MAX_COMMANDS else chain[: _MAX_COMMANDS - 1]
+        for line in head:
+            console.print(line, soft_wrap=True)  # never broken: it is there to be copied
+        if len(head) < len(chain):
+            console.print(f"… {len(chain) - len(head) - 1:,} more commands (--json has all) …")
+            console.print(chain[-1], soft_wrap=True)
+    if len(lineages) > _MAX_COMMANDS:
+        console.print(f"\n… and {len(lineages) - _MAX_COMMANDS:,} more ways (--json has all)")
+
+
+def _heading(console: Console, text: str) -> None:
+    console.print()
+    console.print(Text(text, style="bold"))
+
+
+def _print_facts(console: Console, facts: dict[str, str]) -> None:
+    table = Table.grid(padding=(0, 2, 0, 0))
+    table.add_column(no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, value in facts.items():
+        if value:
+            table.add_row(name, value)
+    console.print(table)
+
+
+def _print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], text: int = 0) -> None:
+    """The first `text` columns are words, the others numbers."""
+    table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
+    for number, column in enumerate(columns):
+        if number < text:
+            table.add_column(column, overflow="fold")
+        else:
+            table.add_column(column, justify="right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    console.print(table)
+
+
+def _names(names: Sequence[str]) -> str:
+    """The names in a row, not endlessly."""
+    more = len(names) - _MAX_NAMES
+    return ", ".join(names[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _number(value: float | None) -> str:
+    return _UNKNOWN if value is None else f"{value:.3g}"

@@ -1,0 +1,1 @@
+"""Networks: from a batch of contexts to a batch of logits. One file a model."""

@@ -1,0 +1,1 @@
+"""Scores in, tables out."""

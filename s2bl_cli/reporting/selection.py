@@ -1,0 +1,68 @@
+"""From scores files to the rows of one metric: filtered, and without double counting."""
+
+from collections.abc import Sequence
+
+import polars as pl
+import pyarrow as pa
+
+from s2bl_cli.contract.scores import LOGGING_POLICY, SCHEMA
+from s2bl_cli.errors import ContractError, SettingError, one_line
+
+CELL = ("dataset", "tau", "rho", "method", "metric")  # what makes a cell of a table
+_TELLING = ("lam", "nu", "model", "risk", "reg", "reg_rows", "log", "split", "policy")  # what may differ inside one
+
+
+def selected_scores(table: pa.Table, metrics: Sequence[str], where: Sequence[str]) -> pl.DataFrame:
+    """The distinct scores of these metrics that every `column=value` filter admits."""
+    frame = pl.from_arrow(table)
+    assert isinstance(frame, pl.DataFrame)
+    for text in where:
+        frame = frame.filter(_condition(text))
+    if frame.is_empty():
+        raise SettingError(
+            f"no score is left by --where {' --where '.join(map(repr, where))}; s2bl inspect shows what is there"
+        )
+    there = frame["metric"].unique(maintain_order=True).to_list()
+    frame = frame.filter(pl.col("metric").is_in(list(metrics)))
+    if frame.is_empty():
+        raise SettingError(
+            f"no score of {' or '.join(metrics)} in these files; they have {one_line(', '.join(there))}: pass --metric"
+        )
+    # The same policy scored twice on the same rows is one score, not two runs.
+    return frame.unique(["policy", "policy_sha256", "log_sha256", "split", "metric"], keep="first", maintain_order=True)
+
+
+def _condition(text: str) -> pl.Expr:
+    column, equals, value = text.partition("=")
+    if not equals or column not in SCHEMA.names:
+        raise SettingError(
+            f"--where must be COLUMN=VALUE with a column of {', '.join(SCHEMA.names)}, found {one_line(text, 60)!r}"
+        )
+    if not pa.types.is_floating(SCHEMA.field(column).type) and not pa.types.is_integer(SCHEMA.field(column).type):
+        return pl.col(column) == value
+    try:
+        return pl.col(column) == float(value)
+    except ValueError as error:
+        raise SettingError(f"--where {column}=… needs a number, found {one_line(value, 40)!r}") from error
+
+
+def check_one_run_a_seed(frame: pl.DataFrame) -> None:
+    """Refuse to average runs that are not repetitions of one another; say what tells them apart."""
+    learned = frame.filter(pl.col("method") != LOGGING_POLICY)
+    repeated = learned.filter(pl.len().over([*CELL, "seed"]) > 1)
+    if repeated.is_empty():
+        return
+    first = repeated.row(0, named=True)
+    same = repeated.filter(pl.all_horizontal(pl.col(name).eq_missing(pl.lit(first[name])) for name in (*CELL, "seed")))
+    for name in _TELLING:
+        values = same[name].unique(maintain_order=True).to_list()
+        if len(values) > 1:
+            told = " and ".join(one_line(value, 60) for value in values[:4])
+            raise ContractError(
+                f"{first['method']} at dataset {first['dataset']}, τ {first['tau']}, ρ {first['rho']}, seed "
+                f"{first['seed']} has {same.height} runs that differ in {name}: {told}; "
+                f"choose with --where {name}={one_line(values[0], 60)}"
+            )
+    raise ContractError(
+        f"{first['method']} with seed {first['seed']} is there {same.height} times with different numbers; give one run"
+    )

@@ -1,0 +1,80 @@
+"""The training loop: one device-side shuffle an epoch, no device sync inside it."""
+
+from collections.abc import Callable
+
+import torch
+
+from s2bl_cli.contract.lineage import step_of
+from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.policies import NetworkSpec, Policy
+from s2bl_cli.errors import ContractError, RunError
+from s2bl_cli.models.network import PolicyNetwork, build_network, network_tensors
+from s2bl_cli.models.settings import parse_hidden
+from s2bl_cli.objectives.objective import Objective, objective_of
+from s2bl_cli.settings import recorded
+from s2bl_cli.training.device_log import DeviceLog, device_log
+from s2bl_cli.training.sampling import epoch_steps, shuffled
+from s2bl_cli.training.settings import TrainSettings
+
+_COLUMNS = ("context", "action", "propensity", "cost", "split")  # never `label`
+
+Advance = Callable[[int, str], None]
+
+
+def train_policy(log: Log, settings: TrainSettings, device: torch.device, advance: Advance) -> Policy:
+    """Learn a policy from the log's train rows."""
+    settings = settings.resolved()
+    arrays = log.read(_COLUMNS)
+    uses_feedback = settings.risk != "none" or settings.reg_rows == "known"
+    data = device_log(arrays, log.spec.actions, reg_on_known=settings.reg_rows == "known", device=device)
+    if data.rows == 0:
+        raise ContractError(f"{log.name}: it has no train rows to learn from (its rows are all of the test split)")
+    if uses_feedback and len(data.known_rows) == 0:
+        raise ContractError(
+            f"{log.name}: no train row has feedback, and {settings.name} learns from feedback; "
+            f"use a log with some, or --method wce-only"
+        )
+    network_spec = NetworkSpec(
+        settings.model, log.spec.context, log.spec.actions, parse_hidden(settings.model, settings.hidden)
+    )
+    torch.manual_seed(settings.seed)
+    network = build_network(network_spec)
+    network.standardise_by(arrays.context if not arrays.is_test.any() else arrays.context[~arrays.is_test])
+    network.to(device)
+    objective = objective_of(settings.resolved_part("risk"), settings.resolved_part("reg"), settings.lam, settings.nu)
+    fit(network, data, objective, settings, advance)
+    return Policy(
+        network=network_spec,
+        training_rows=data.rows,
+        training_known=len(data.known_rows),
+        lineage=step_of("train", {**recorded(settings), **log.recorded_names}, (log.source,)),
+        tensors=network_tensors(network),
+    )
+
+
+def fit(
+    network: PolicyNetwork, data: DeviceLog, objective: Objective, settings: TrainSettings, advance: Advance
+) -> None:
+    """Minimise the objective in place."""
+    device = data.action.device
+    generator = torch.Generator(device).manual_seed(settings.seed)
+    optimizer = torch.optim.Adam(network.parameters(), lr=settings.lr)
+    steps = epoch_steps(data.rows, settings.batch_size)
+    has_risk, has_reg = settings.risk != "none", settings.reg != "none" and settings.lam > 0
+    for epoch in range(settings.epochs):
+        known_index = shuffled(data.known_rows, steps, settings.batch_size, generator) if has_risk else None
+        reg_index = shuffled(data.reg_rows, steps, settings.batch_size, generator) if has_reg else None
+        total = torch.zeros((), device=device)
+        for step in range(steps):
+            loss = objective(
+                None if known_index is None else data.known_batch(network, known_index[step]),
+                None if reg_index is None else data.any_batch(network, reg_index[step]),
+            )
+            optimizer.zero_grad(set_to_none=True)
+            torch.autograd.backward(loss)
+            optimizer.step()
+            total += loss.detach()
+        mean_loss = total.item() / steps  # the epoch's one device sync
+        if mean_loss != mean_loss or abs(mean_loss) == float("inf"):
+            raise RunError(f"the loss became {mean_loss} in epoch {epoch + 1}: use a smaller --lr than {settings.lr}")
+        advance(epoch + 1, f"loss {mean_loss:.4f}")
