@@ -27,8 +27,9 @@ def inspect(
 ) -> None:
     """Say what a file is, in words.
 
-    A log, a policy or scores: the content decides, not the name. All of it is read, and whatever is wrong
-    with it is told. Several logs are one log; with --json, it and each other file are one JSON line.
+    The content decides whether it is a log, a policy or scores. All of it is read, and every fault is told.
+
+    With --json, the logs (read as one log) are one JSON object, and each other file is one more, on its own line.
     """
     from dataclasses import asdict
 

@@ -60,15 +60,16 @@ def _describe_log(console: Console, log: LogFacts) -> None:
             "context": str(log.context),
             "columns": ", ".join(log.columns),
             "carried along": _names([f"{column.name} ({column.type})" for column in log.extra_columns]),
-            "sha256": log.sha256 if log.files == 1 else f"{log.sha256} (of the digests of {log.files:,} files)",
+            "files": f"{log.files:,}, read as one log; sha256 is of their digests" if log.files > 1 else "",
+            "sha256": log.sha256,
         },
     )
     feedback = {
         name: (f"{split.rows:,}", f"{split.known:,}", f"{split.missing:,}", _number(split.rho))
         for name, split in splits.items()
     }
-    costs = {name: _numbers(split.cost) for name, split in splits.items() if split.cost}
-    propensities = {name: _numbers(split.propensity) for name, split in splits.items() if split.propensity}
+    costs = {name: _numbers(split.cost, 5) for name, split in splits.items() if split.cost}
+    propensities = {name: _numbers(split.propensity, 3) for name, split in splits.items() if split.propensity}
     _print_by_split(console, "Feedback", ("rows", "known", "missing", "ρ"), feedback)
     _print_by_split(console, "Costs where known", ("lowest", "mean", "highest"), costs)
     _print_by_split(console, "Propensities", ("min", "1%", "10%", "50%", "90%", "99%", "max"), propensities)
@@ -83,8 +84,8 @@ def _print_by_split(console: Console, title: str, columns: Sequence[str], cells:
         _print_table(console, ("split", *columns), [(name, *row) for name, row in cells.items()], text=1)
 
 
-def _numbers(values: CostRange | Quantiles) -> tuple[str, ...]:
-    return tuple(map(_number, astuple(values)))
+def _numbers(values: CostRange | Quantiles, digits: int) -> tuple[str, ...]:
+    return tuple(_number(value, digits) for value in astuple(values))
 
 
 def _print_bars(console: Console, title: str, bars: Sequence[Bar]) -> None:
@@ -136,7 +137,7 @@ def _describe_policy(console: Console, policy: PolicyFacts) -> None:
     )
     _heading(console, "Tensors")
     rows = [(tensor.name, tensor.dtype, "×".join(map(str, tensor.shape)) or "one value") for tensor in policy.tensors]
-    _print_table(console, ("name", "dtype", "shape"), rows, text=2)
+    _print_table(console, ("name", "dtype", "shape"), rows, text=3)
 
 
 def _describe_scores(console: Console, scores: ScoresFacts) -> None:
@@ -218,5 +219,5 @@ def _names(names: Sequence[str]) -> str:
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
-def _number(value: float | None) -> str:
-    return _UNKNOWN if value is None else f"{value:.3g}"
+def _number(value: float | None, digits: int = 4) -> str:
+    return _UNKNOWN if value is None else f"{value:.{digits}g}"

@@ -1,6 +1,5 @@
 """Where and with how many threads torch computes. Importing this module does not import torch."""
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -20,7 +19,9 @@ class RunSettings:
     device: str = setting(
         "auto", "where to compute; auto takes a GPU where there is one", choices=lambda: DEVICES, recorded=False
     )
-    threads: int | None = setting(None, "CPU threads (default: all cores)", rule=Between(1, 1024), recorded=False)
+    threads: int | None = setting(
+        None, "CPU threads (default: all cores, or OMP_NUM_THREADS)", rule=Between(1, 1024), recorded=False
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -29,16 +30,11 @@ class RunSettings:
         """Set the threads and choose the device."""
         import torch
 
-        torch.set_num_threads(self.threads or _usable_cores())
+        if self.threads is not None:  # else torch's own choice: the cores, or OMP_NUM_THREADS
+            torch.set_num_threads(self.threads)
         there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
         if self.device == "auto":
             return torch.device("cuda" if there["cuda"] else "mps" if there["mps"] else "cpu")
         if not there[self.device]:
             raise RunError(f"--device {self.device}: this machine has none that torch can use; try --device auto")
         return torch.device(self.device)
-
-
-def _usable_cores() -> int:
-    if hasattr(os, "sched_getaffinity"):  # Linux: the cores this process may use, which a container may limit
-        return len(os.sched_getaffinity(0))
-    return os.cpu_count() or 1

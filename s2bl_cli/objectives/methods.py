@@ -4,6 +4,10 @@ from dataclasses import dataclass
 
 DEFAULT_METHOD = "wce-s2bl"
 
+# λ where none is given. KL's is small because its per-action estimate is least at π = p/e: a large λ drives
+# the logged actions' probabilities down instead of towards the logging policy.
+DEFAULT_LAM = {"wce": 1.0, "kl": 0.001, "none": 0.0}
+
 
 @dataclass(frozen=True)
 class Method:

@@ -13,20 +13,25 @@ from s2bl_cli.registry import REGULARISERS, RISKS
 class Objective:
     """R̂(π_θ, S) + λ·L̂(π_θ)."""
 
-    risk: Callable[[KnownBatch, float], Tensor]
-    regulariser: Callable[[AnyBatch, float], Tensor]
+    risk: Callable[[KnownBatch, float], Tensor] | None  # None: no risk
+    regulariser: Callable[[AnyBatch, float], Tensor] | None  # None: no regulariser
     lam: float
     nu: float
 
     def __call__(self, known: KnownBatch | None, rows: AnyBatch | None) -> Tensor:
-        """The value on a batch of known rows and a batch of rows; None where that part has no term."""
+        """The value on a batch of known rows and a batch of rows; a part that has no term needs no batch."""
         terms = []
-        if known is not None:
+        if self.risk is not None and known is not None:
             terms.append(self.risk(known, self.nu))
-        if rows is not None:
+        if self.regulariser is not None and rows is not None:
             terms.append(self.lam * self.regulariser(rows, self.nu))
         return sum(terms[1:], terms[0])
 
 
 def objective_of(risk: str, reg: str, lam: float, nu: float) -> Objective:
-    return Objective(RISKS.load(risk), REGULARISERS.load(reg), lam, nu)
+    return Objective(
+        None if risk == "none" else RISKS.load(risk),
+        None if reg == "none" or lam == 0 else REGULARISERS.load(reg),
+        lam,
+        nu,
+    )

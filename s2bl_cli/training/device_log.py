@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -39,23 +38,17 @@ class DeviceLog(NamedTuple):
 
 
 def device_log(arrays: LogArrays, actions: int, *, reg_on_known: bool, device: torch.device) -> DeviceLog:
-    """Move the train rows to the device. Labels are not among what is moved."""
-    train = np.flatnonzero(~arrays.is_test)
-    known = arrays.known[train]
-    regularised = np.flatnonzero(known) if reg_on_known else np.arange(len(train))
-    counts = np.bincount(arrays.action[train][regularised], minlength=actions)
+    """Move train rows to the device. Labels are not among what is moved."""
+    known = np.flatnonzero(arrays.known)
+    regularised = known if reg_on_known else np.arange(arrays.rows)
+    counts = np.bincount(arrays.action[regularised], minlength=actions)
     weight = np.divide(len(regularised), counts, out=np.zeros(actions), where=counts > 0)
-    everything = len(train) == arrays.rows
-
-    def tensor(values: npt.NDArray[np.generic], dtype: torch.dtype | None = None) -> Tensor:
-        return torch.from_numpy(values if everything else values[train]).to(device, dtype)
-
     return DeviceLog(
-        context=tensor(arrays.context),
-        action=tensor(arrays.action, torch.int64),
-        p=tensor(arrays.propensity),
-        c=tensor(arrays.cost),
-        known_rows=torch.from_numpy(np.flatnonzero(known)).to(device),
+        context=torch.from_numpy(arrays.context).to(device),
+        action=torch.from_numpy(arrays.action).to(device, torch.int64),
+        p=torch.from_numpy(arrays.propensity).to(device),
+        c=torch.from_numpy(arrays.cost).to(device),
+        known_rows=torch.from_numpy(known).to(device),
         reg_rows=torch.from_numpy(regularised).to(device),
         action_weight=torch.from_numpy(weight.astype(np.float32)).to(device),
     )

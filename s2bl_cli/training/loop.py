@@ -1,11 +1,12 @@
 """The training loop: one device-side shuffle an epoch, no device sync inside it."""
 
+import math
 from collections.abc import Callable
 
 import torch
 
 from s2bl_cli.contract.lineage import step_of
-from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.logs.reading import Log, LogArrays
 from s2bl_cli.contract.policies import NetworkSpec, Policy
 from s2bl_cli.errors import ContractError, RunError
 from s2bl_cli.models.network import PolicyNetwork, build_network, network_tensors
@@ -23,33 +24,37 @@ Advance = Callable[[int, str], None]
 
 def train_policy(log: Log, settings: TrainSettings, device: torch.device, advance: Advance) -> Policy:
     """Learn a policy from the log's train rows."""
-    settings = settings.resolved()
+    combination = settings.combination
+    objective = objective_of(combination.risk, combination.reg, combination.lam, settings.nu)
     arrays = log.read(_COLUMNS)
-    uses_feedback = settings.risk != "none" or settings.reg_rows == "known"
-    data = device_log(arrays, log.spec.actions, reg_on_known=settings.reg_rows == "known", device=device)
-    if data.rows == 0:
-        raise ContractError(f"{log.name}: it has no train rows to learn from (its rows are all of the test split)")
-    if uses_feedback and len(data.known_rows) == 0:
-        raise ContractError(
-            f"{log.name}: no train row has feedback, and {settings.name} learns from feedback; "
-            f"use a log with some, or --method wce-only"
-        )
-    network_spec = NetworkSpec(
-        settings.model, log.spec.context, log.spec.actions, parse_hidden(settings.model, settings.hidden)
-    )
+    arrays = arrays.take(~arrays.is_test)
+    _check_rows(arrays, log, settings)
+    hidden = parse_hidden(settings.model, settings.hidden)
+    network_spec = NetworkSpec(settings.model, log.spec.context, log.spec.actions, hidden)
     torch.manual_seed(settings.seed)
     network = build_network(network_spec)
-    network.standardise_by(arrays.context if not arrays.is_test.any() else arrays.context[~arrays.is_test])
+    network.standardise_by(arrays.context)
     network.to(device)
-    objective = objective_of(settings.resolved_part("risk"), settings.resolved_part("reg"), settings.lam, settings.nu)
+    data = device_log(arrays, log.spec.actions, reg_on_known=combination.reg_rows == "known", device=device)
     fit(network, data, objective, settings, advance)
     return Policy(
         network=network_spec,
         training_rows=data.rows,
         training_known=len(data.known_rows),
-        lineage=step_of("train", {**recorded(settings), **log.recorded_names}, (log.source,)),
+        lineage=step_of("train", {**recorded(settings.resolved()), **log.recorded_names}, (log.source,)),
         tensors=network_tensors(network),
     )
+
+
+def _check_rows(arrays: LogArrays, log: Log, settings: TrainSettings) -> None:
+    if arrays.rows == 0:
+        raise ContractError(f"{log.name}: it has no train rows to learn from (its rows are all of the test split)")
+    uses_feedback = settings.combination.risk != "none" or settings.combination.reg_rows == "known"
+    if uses_feedback and not arrays.known.any():
+        raise ContractError(
+            f"{log.name}: no train row has feedback, and {settings.name} learns from feedback; "
+            f"use a log with some, or --method wce-only"
+        )
 
 
 def fit(
@@ -60,10 +65,12 @@ def fit(
     generator = torch.Generator(device).manual_seed(settings.seed)
     optimizer = torch.optim.Adam(network.parameters(), lr=settings.lr)
     steps = epoch_steps(data.rows, settings.batch_size)
-    has_risk, has_reg = settings.risk != "none", settings.reg != "none" and settings.lam > 0
     for epoch in range(settings.epochs):
-        known_index = shuffled(data.known_rows, steps, settings.batch_size, generator) if has_risk else None
-        reg_index = shuffled(data.reg_rows, steps, settings.batch_size, generator) if has_reg else None
+        known_index = reg_index = None
+        if objective.risk is not None:
+            known_index = shuffled(data.known_rows, steps, settings.batch_size, generator)
+        if objective.regulariser is not None:
+            reg_index = shuffled(data.reg_rows, steps, settings.batch_size, generator)
         total = torch.zeros((), device=device)
         for step in range(steps):
             loss = objective(
@@ -75,6 +82,6 @@ def fit(
             optimizer.step()
             total += loss.detach()
         mean_loss = total.item() / steps  # the epoch's one device sync
-        if mean_loss != mean_loss or abs(mean_loss) == float("inf"):
+        if not math.isfinite(mean_loss):
             raise RunError(f"the loss became {mean_loss} in epoch {epoch + 1}: use a smaller --lr than {settings.lr}")
         advance(epoch + 1, f"loss {mean_loss:.4f}")

@@ -1,14 +1,28 @@
 """What `train` can be asked to do. Importing this module does not import torch."""
 
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 from s2bl_cli.errors import SettingError
 from s2bl_cli.models.settings import parse_hidden
-from s2bl_cli.objectives.methods import DEFAULT_METHOD, METHODS, method_name
+from s2bl_cli.objectives.methods import DEFAULT_LAM, DEFAULT_METHOD, METHODS, method_name
 from s2bl_cli.registry import MODELS, REGULARISERS, RISKS
 from s2bl_cli.settings import Between, check_settings, setting
 
 _PARTS = ("risk", "reg", "reg_rows")
+
+
+class Combination(NamedTuple):
+    """Which risk, which regulariser, on which rows, and its weight."""
+
+    risk: str
+    reg: str
+    reg_rows: str
+    lam: float
+
+
+def _default_lam_words() -> str:
+    return ", ".join(f"{lam:g} for {reg}" for reg, lam in DEFAULT_LAM.items() if reg != "none")
 
 
 @dataclass(frozen=True)
@@ -25,7 +39,9 @@ class TrainSettings:
         "rows that the regulariser sees: all, or only those with feedback (default: all)",
         choices=lambda: ("all", "known"),
     )
-    lam: float = setting(1.0, "weight λ of the regulariser", rule=Between(0, 1e9))
+    lam: float | None = setting(
+        None, f"weight λ of the regulariser (default: {_default_lam_words()})", rule=Between(0, 1e9)
+    )
     nu: float = setting(0.001, "truncation ν: propensities below it count as ν", rule=Between(0, 1))
     model: str = setting("linear", "the policy's model", choices=lambda: MODELS.names)
     hidden: str = setting("100", "hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
@@ -47,21 +63,22 @@ class TrainSettings:
                     raise SettingError(
                         f"--method {self.method} means {flag} {preset}, but {flag} {given} was given: drop one of them"
                     )
-        if self.resolved_part("risk") == "none" and self.resolved_part("reg") == "none":
+        if self.combination.risk == "none" and self.combination.reg == "none":
             raise SettingError("--risk none and --reg none leave nothing to learn from: choose at least one")
 
-    def resolved_part(self, part: str) -> str:
-        chosen: str | None = getattr(self, part)
-        preset: str = getattr(METHODS[self.method or DEFAULT_METHOD], part)
-        return chosen or preset
-
-    def resolved(self) -> "TrainSettings":
-        """The same with every part spelled out and the method named after them."""
-        risk, reg, reg_rows = (self.resolved_part(part) for part in _PARTS)
-        name = method_name(risk, reg, reg_rows)
-        return replace(self, risk=risk, reg=reg, reg_rows=reg_rows, method=name if name in METHODS else None)
+    @property
+    def combination(self) -> Combination:
+        """The parts of the objective, with every default filled in."""
+        preset = METHODS[self.method or DEFAULT_METHOD]
+        reg = self.reg or preset.reg
+        lam = DEFAULT_LAM[reg] if self.lam is None else self.lam
+        return Combination(self.risk or preset.risk, reg, self.reg_rows or preset.reg_rows, lam)
 
     @property
     def name(self) -> str:
         """What to call the combination in file names and tables."""
-        return method_name(*(self.resolved_part(part) for part in _PARTS))
+        return method_name(self.combination.risk, self.combination.reg, self.combination.reg_rows)
+
+    def resolved(self) -> "TrainSettings":
+        """The same with the defaults spelled out, as a lineage keeps it."""
+        return replace(self, **self.combination._asdict(), method=self.name if self.name in METHODS else None)

@@ -311,6 +311,8 @@ def _whole_numbers(column: pa.Array, name: str, first_row: int, tally: FaultTall
     if column.type == pa.int32():
         return column
     values = _numbers(column)
+    if values.dtype.kind == "f":
+        values = values.astype(np.float64)  # float32 has no 2³¹−1: its comparison would let 2³¹ pass
     fits = (values >= _INT32.min) & (values <= _INT32.max) & (values == np.floor(values))
     tally.add_where(~fits, f"{name} must be whole numbers (int32)", values, first_row)
     valid = column.is_valid().to_numpy(zero_copy_only=False)
@@ -343,7 +345,7 @@ def _floats(column: pa.Array) -> pa.Array:
 def _numbers(column: pa.Array) -> npt.NDArray[Any]:
     """A column as numpy numbers; nulls, of which the tally was told, as 0."""
     column = _decoded(column)
-    if pa.types.is_decimal(column.type) or pa.types.is_float16(column.type):
+    if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())
     if pa.types.is_boolean(column.type):
         column = column.cast(pa.uint8())
