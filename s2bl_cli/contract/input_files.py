@@ -146,7 +146,7 @@ def _spooled(stream: BinaryIO) -> Iterator[str]:
         yield spool.name
 
 
-def open_parquet(file: InputFile) -> pq.ParquetFile:
+def open_parquet(file: InputFile, *, verify: bool = False) -> pq.ParquetFile:
     """Open as Parquet, telling apart the ways in which a file is not."""
     if file.size == 0:
         hint = ": did the command before the pipe fail?" if file.name == "stdin" else ": it holds 0 bytes"
@@ -169,7 +169,7 @@ def open_parquet(file: InputFile) -> pq.ParquetFile:
     try:
         # No memory map: a file cut short while it is mapped kills the process instead of raising.
         # No pre-buffering: it would hold whole row groups, and foreign files may have only one.
-        return pq.ParquetFile(file.path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=True)
+        return pq.ParquetFile(file.path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=verify)
     except DAMAGED as error:
         raise damaged(file.name, error) from error
 

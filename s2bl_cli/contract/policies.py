@@ -76,7 +76,7 @@ def write_policy(policy: Policy, target: str, *, force: bool) -> None:
         "training": {"rows": policy.training_rows, "known": policy.training_known},
     }
     document = encode_document(KIND_POLICY, policy.lineage, body)
-    tensors = {name: np.ascontiguousarray(value) for name, value in policy.tensors.items()}
+    tensors = {name: np.asarray(value, order="C") for name, value in policy.tensors.items()}  # keeps 0-d arrays 0-d
     with atomic_output(target, force=force) as file:
         file.write(save(tensors, metadata={KEY: document}))
 

@@ -88,7 +88,6 @@ class SplitTally:
         self._propensities = PropensityTally()
 
     def add(self, action: Ints, propensity: Floats, cost: Floats, known: Mask) -> None:
-        action = np.clip(action, 0, len(self._rows) - 1)  # the reader tells of others, after the last batch
         np.add.at(self._rows, action, 1)
         np.add.at(self._known, action[known], 1)
         np.add.at(self._cost, action[known], cost[known].astype(np.float64))
@@ -132,7 +131,7 @@ def inspect_log(files: Sequence[InputFile], columns: LogColumns, version: int | 
     log = Log(files, columns, verify=True)
     train, test = SplitTally(log.spec.actions), SplitTally(log.spec.actions)
     done = 0
-    with console.progress("reading", log.rows, "rows") as advance, np.errstate(all="ignore"):
+    with console.progress("reading", log.rows, "rows") as advance:
         for batch in log.batches(extra=True):
             rows = log_arrays(batch, log.spec)
             for tally, chosen in ((train, ~rows.is_test), (test, rows.is_test)):

@@ -44,7 +44,7 @@ class Bar:
 
 
 class PropensityTally:
-    """Takes propensities batch by batch."""
+    """Takes propensities batch by batch. They must be in (0, 1], as the reader's batches are."""
 
     def __init__(self) -> None:
         self._rows = np.zeros(_BINS, np.int64)
@@ -52,8 +52,7 @@ class PropensityTally:
         self._smallest = np.float32(np.inf)
 
     def add(self, propensity: Floats) -> None:
-        # Values outside (0, 1] land in some bin: the reader tells of them, after the last batch.
-        bins = np.minimum(np.ascontiguousarray(propensity).view(np.uint32) >> _SHIFT, np.uint32(_BINS - 1))
+        bins = np.ascontiguousarray(propensity).view(np.uint32) >> _SHIFT
         np.add.at(self._rows, bins, 1)
         np.maximum.at(self._largest, bins, propensity)
         self._smallest = np.minimum(self._smallest, propensity.min(initial=np.inf))

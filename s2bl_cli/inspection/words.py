@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
+from itertools import groupby
 
 from rich.console import Console
 from rich.table import Table
@@ -154,22 +155,26 @@ def _describe_scores(console: Console, scores: ScoresFacts) -> None:
         },
     )
     more = f" (the first {MAX_TABLE_ROWS} of {scores.rows:,})" if scores.rows > MAX_TABLE_ROWS else ""
-    _heading(console, f"Values{more}")
+    _heading(console, f"Values ± standard error{more}")
     # What is the same in every row stands above already.
-    varying = [
-        name
-        for name, values in (("log", scores.logs), ("method", scores.methods), ("split", scores.splits))
-        if len(values) > 1
-    ]
-    rows = [
-        (score.policy, *(getattr(score, name) for name in varying), score.metric, *_score_numbers(score))
-        for score in scores.values[:MAX_TABLE_ROWS]
-    ]
-    _print_table(console, ("policy", *varying, "metric", "value", "stderr", "rows"), rows, text=2 + len(varying))
+    alternatives = {"log": scores.logs, "method": scores.methods, "split": scores.splits}
+    varying = [name for name, values in alternatives.items() if len(values) > 1]
+    shown = scores.values[:MAX_TABLE_ROWS]
+    width = max(len(score.metric) for score in shown)
+    # A policy's name has a line to itself: default names are too long for a table of 80 columns.
+    for subject, group in groupby(shown, lambda score: _subject(score, varying)):
+        console.print(subject, soft_wrap=True)
+        for score in group:
+            console.print(f"  {score.metric:<{width}}  {_figure(score)}", soft_wrap=True)
 
 
-def _score_numbers(score: ValueFacts) -> Iterable[str]:
-    return _number(score.value), _number(score.stderr), _UNKNOWN if score.rows is None else f"{score.rows:,}"
+def _subject(score: ValueFacts, varying: Sequence[str]) -> str:
+    return ", ".join([score.policy, *(f"{name} {getattr(score, name)}" for name in varying)])
+
+
+def _figure(score: ValueFacts) -> str:
+    figure = _number(score.value) if score.stderr is None else f"{_number(score.value)} ± {_number(score.stderr, 2)}"
+    return figure if score.rows is None else f"{figure:<20}  {score.rows:,} rows"
 
 
 def _print_lineages(console: Console, lineages: Sequence[Sequence[str]]) -> None:

@@ -5,13 +5,14 @@
         for batch in log.batches(("action", "cost")): ...
         arrays = log.read()          # numpy, whole
 
-Arrow decodes a few batches ahead on its threads, so reading keeps the cores busy while memory stays
-bounded by a handful of batches, whatever the size of the log.
+Batches are decoded one ahead on a thread of their own, so reading and what is done with it overlap, while
+memory stays bounded by a handful of batches, whatever the size of the log.
 """
 
 import contextlib
 import hashlib
 from collections.abc import Generator, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -19,9 +20,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.dataset as ds
 import pyarrow.parquet as pq
-from pyarrow.fs import LocalFileSystem
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.document import KEY, KIND_LOGS, decode_document, expect_kind, whole_number
@@ -35,7 +34,6 @@ from s2bl_cli.errors import ContractError
 from s2bl_cli.settings import recorded_changes
 
 BATCH_BYTES = 8 << 20  # of contexts; also the size of the row groups that s2bl writes
-_BATCHES_AHEAD = 4
 _ANY_CONTEXT = ContextSpec("uint8", (1,))  # where a spec is needed before the context is known
 
 Floats = npt.NDArray[np.float32]
@@ -305,15 +303,27 @@ def _copy_into(whole: LogArrays, part: LogArrays, at: int) -> None:
 def _decoded_batches(
     file: InputFile, columns: list[str], batch_rows: int, *, verify: bool
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The file's batches in order, decoded ahead on Arrow's threads; row groups too large to hold are streamed."""
-    options = ds.ParquetFragmentScanOptions(
-        use_buffered_stream=True, buffer_size=1 << 20, pre_buffer=False, page_checksum_verification=verify
-    )
-    parquet = ds.ParquetFileFormat(default_fragment_scan_options=options)
+    """The file's batches in order, of row groups large or small, decoded one ahead."""
+
+    def decode() -> Iterator[pa.RecordBatch]:
+        with open_parquet(file, verify=verify) as parquet:
+            yield from parquet.iter_batches(batch_size=batch_rows, columns=columns)
+
     with _damage_told(file):
-        fragment = parquet.make_fragment(file.path, filesystem=LocalFileSystem())
-        scanner = fragment.scanner(columns=columns, batch_size=batch_rows, batch_readahead=_BATCHES_AHEAD)
-        yield from (batch for batch in scanner.to_batches() if batch.num_rows)
+        yield from _one_ahead(decode())
+
+
+def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
+    """The same batches, the next one being decoded on a thread while the caller is busy with this one.
+
+    (Arrow's dataset scanner reads ahead on more threads, but up to a gigabyte: memory would grow with the file.)
+    """
+    with ThreadPoolExecutor(1) as thread:
+        coming = thread.submit(next, batches, None)
+        while (batch := coming.result()) is not None:
+            coming = thread.submit(next, batches, None)
+            if batch.num_rows:
+                yield batch
 
 
 def _schema(parquet: pq.ParquetFile, file: InputFile) -> pa.Schema:
