@@ -5,6 +5,8 @@ downstream closed the pipe, 130 Ctrl-C, 143 SIGTERM.
 """
 
 import contextlib
+import inspect
+import io
 import os
 import signal
 import sys
@@ -16,10 +18,11 @@ import typer
 from typer.core import TyperCommand, TyperGroup
 
 from s2bl_cli import __version__
-from s2bl_cli.errors import RunError, S2blError, one_line
+from s2bl_cli.errors import S2blError, one_line
 from s2bl_cli.registry import Entry, Registry
 
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+_LONGEST_MESSAGE = 4000  # a log with every fault there is stays far below
 
 VERBS = Registry(
     "command",
@@ -37,8 +40,14 @@ VERBS = Registry(
 def verb_command(name: str) -> Any:
     """A verb with all its flags."""
     single = typer.Typer(add_completion=False, context_settings=_HELP_NAMES)
-    single.command(name)(VERBS.load(name))
+    verb = VERBS.load(name)
+    single.command(name, help=_unwrapped(inspect.getdoc(verb) or ""))(verb)
     return typer.main.get_command(single)
+
+
+def _unwrapped(text: str) -> str:
+    """A docstring with each paragraph on one line: the help wraps it to the terminal's own width."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 class S2blGroup(TyperGroup):
@@ -66,47 +75,61 @@ class S2blGroup(TyperGroup):
         **extra: Any,
     ) -> Any:
         with _sigterm_as_exit():
-            sys.exit(
-                _translated(
-                    lambda: super(S2blGroup, self).main(
-                        args,
-                        prog_name or "s2bl",
-                        complete_var,
-                        standalone_mode=False,
-                        windows_expand_args=windows_expand_args,
-                        **extra,
-                    )
+            code = _translated(
+                lambda: super(S2blGroup, self).main(
+                    args,
+                    prog_name or "s2bl",
+                    complete_var,
+                    standalone_mode=False,
+                    windows_expand_args=windows_expand_args,
+                    **extra,
                 )
             )
+            _leave_stdout()
+            sys.exit(code)
 
 
 def _translated(run: Callable[[], Any]) -> int:
     """Run, and turn what is raised into a line on stderr and an exit code."""
     try:
         result = run()
+        sys.stdout.flush()  # here, where a full disk or a reader that has gone can still be told of
     except S2blError as error:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
         return _usage(error)
-    except MemoryError as error:
-        return _fail(
-            str(
-                RunError(f"not enough memory: {one_line(error) or 'an array did not fit'}; use a smaller log or model")
-            ),
-            2,
-        )
-    except BrokenPipeError:
-        # Whoever read our stdout is gone. Point stdout elsewhere, or Python complains once more at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
     except (KeyboardInterrupt, typer.Abort):
         return 130
+    except (MemoryError, RuntimeError) as error:
+        if not _is_out_of_memory(error):
+            raise
+        return _fail(f"not enough memory: {one_line(error) or 'an array did not fit'}; use a smaller log or model", 2)
+    except BrokenPipeError:
+        return 1  # whoever read our stdout is gone
+    except OSError as error:
+        subject = error.filename or "stdout"
+        return _fail(f"{subject} cannot be read or written: {error.strerror or error}; check the disk", 2)
     return result if isinstance(result, int) else 0
 
 
+def _is_out_of_memory(error: Exception) -> bool:
+    """torch has no one class for it: on a CPU it raises a plain RuntimeError."""
+    return isinstance(error, MemoryError) or any(
+        words in str(error) for words in ("can't allocate memory", "out of memory")
+    )
+
+
 def _fail(message: str, code: int) -> int:
-    sys.stderr.write(f"s2bl: {' '.join(message.split())}\n")
+    sys.stderr.write(f"s2bl: {one_line(message, _LONGEST_MESSAGE)}\n")
     return code
+
+
+def _leave_stdout() -> None:
+    """Where stdout cannot be written, point it elsewhere, or Python complains of it once more at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _usage(error: typer.TyperException) -> int:
@@ -166,4 +189,16 @@ def _top(
 
 def main() -> None:
     """The console script."""
+    _ready_streams()
     app()
+
+
+def _ready_streams() -> None:
+    """Streams that a shell closed (`>&-`) or that cannot hold what we write must not end in a traceback."""
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (as long as the process lives)
+    sys.stdout = sys.stdout or open(os.devnull)  # noqa: SIM115 (to read: what is written to it fails, not vanishes)
+    sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        # What is kept is UTF-8, whatever the locale, as in the files that -o writes.
+        encoding = None if sys.stdout.isatty() else "utf-8"
+        sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")

@@ -56,7 +56,7 @@ def write_log() -> Callable[..., LogArrays]:
 
 @pytest.fixture(scope="session")
 def write_plain() -> Callable[..., str]:
-    """Writes a four-row Parquet file as another tool would: no document; columns replaced, added, or left out by None."""
+    """Writes four rows as another tool would, without a document; columns are replaced, added, or left out by None."""
     return _write_plain
 
 

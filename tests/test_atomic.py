@@ -7,11 +7,13 @@ import re
 import stat
 import subprocess
 import sys
+from pathlib import Path
 from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
 
+import s2bl_cli
 from s2bl_cli.contract.atomic import atomic_output, check_output
 from s2bl_cli.errors import OutputError
 
@@ -138,9 +140,30 @@ def test_a_file_as_the_folder(tmp_path):
 
 
 def test_a_name_longer_than_the_system_allows(tmp_path):
-    with pytest.raises(OutputError, match="cannot be written: File name too long$"):
+    with pytest.raises(OutputError, match=r"cannot be written: File name too long$"):
         write(tmp_path / ("a" * 300))
     assert os.listdir(tmp_path) == []
+
+
+def test_a_name_as_long_as_the_system_allows(tmp_path):
+    """The temporary file beside it needs a name too."""
+    write(tmp_path / ("ρ" * 127))
+    assert os.listdir(tmp_path) == ["ρ" * 127]
+
+
+def test_two_outputs_at_once_do_not_meet(tmp_path):
+    """As `train` may write a policy and its history, with long names that differ only at their ends."""
+    one, two = (tmp_path / ("long" * 30 + end) for end in ("-policy", "-history"))
+    with atomic_output(str(one), force=False) as first, atomic_output(str(two), force=False) as second:
+        first.write(b"the policy")
+        second.write(b"the history")
+    assert (one.read_bytes(), two.read_bytes()) == (b"the policy", b"the history")
+
+
+@pytest.mark.parametrize(("target", "found"), [("", "''"), ("a\0b", "'a\\x00b'")])
+def test_a_name_that_is_none(target, found):
+    with pytest.raises(OutputError, match=whole(f"-o takes the name of a file, found {found}")):
+        write(target)
 
 
 @pytest.mark.skipif(AS_ROOT, reason="root may write anywhere")
@@ -163,18 +186,26 @@ def test_permission_is_asked_before_any_work(tmp_path, monkeypatch):
 # --- devices, full disks ---------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/null"), reason="needs /dev/null")
-def test_a_device_is_written_to_and_stays_a_device(tmp_path, write_log, run):
+def test_a_named_pipe_is_written_to_and_stays_a_pipe(tmp_path, write_log, run):
+    """Stands for every device. (Not the system's own: were this broken, root would lose them.)"""
     write_log(tmp_path / "log.parquet")
-    ran = run("mask", "log.parquet", "--rho", 0.5, "-o", "/dev/null")  # no --force: there is nothing to lose
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)  # a reader that waits for nobody: broken code fails, not hangs
+    try:
+        ran = run("mask", "log.parquet", "--rho", 0.5, "-o", "pipe")  # no --force: there is nothing to lose
+        received = os.read(reader, 1 << 16)
+    finally:
+        os.close(reader)
     assert ran.code == 0, ran.stderr
-    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
+    assert stat.S_ISFIFO(os.stat(pipe).st_mode)
+    assert received[:4] == received[-4:] == b"PAR1"
 
 
 DISK_FULL = "cannot be written: the disk is full; free some space, or choose another place with -o"
 
 
-@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs /dev/full")
+@pytest.mark.skipif(AS_ROOT or not os.path.exists("/dev/full"), reason="were this broken, root would lose the device")
 def test_a_full_device(tmp_path, write_log, run):
     write_log(tmp_path / "log.parquet")
     ran = run("mask", "log.parquet", "--rho", 0.5, "-o", "/dev/full")
@@ -230,15 +261,15 @@ def test_a_closed_pipe_is_not_an_output_error(tmp_path):
 # --- stdout ---------------------------------------------------------------------------------------------
 
 
-@pytest.fixture
-def stdout(monkeypatch):
-    """A stdout that is no terminal and keeps its bytes."""
-    stream = SimpleNamespace(buffer=io.BytesIO(), isatty=lambda: False)
+def kept_stdout(monkeypatch, *, terminal=False):
+    """A stdout that keeps its bytes. Not a fixture: pytest puts its own stdout in place after fixtures are made."""
+    stream = SimpleNamespace(buffer=io.BytesIO(), isatty=lambda: terminal, writable=lambda: True)
     monkeypatch.setattr(sys, "stdout", stream)
     return stream
 
 
-def test_stdout_gets_everything_at_the_end(stdout):
+def test_stdout_gets_everything_at_the_end(monkeypatch):
+    stdout = kept_stdout(monkeypatch)
     with atomic_output("-", force=False) as file:
         file.write(b"first ")
         file.flush()
@@ -247,7 +278,9 @@ def test_stdout_gets_everything_at_the_end(stdout):
     assert stdout.buffer.getvalue() == b"first second"
 
 
-def test_stdout_gets_nothing_when_the_block_fails(stdout):
+def test_stdout_gets_nothing_when_the_block_fails(monkeypatch):
+    stdout = kept_stdout(monkeypatch)
+
     def fail():
         with atomic_output("-", force=False) as file:
             file.write(b"half of it")
@@ -258,8 +291,8 @@ def test_stdout_gets_nothing_when_the_block_fails(stdout):
     assert stdout.buffer.getvalue() == b""
 
 
-def test_a_terminal_gets_no_parquet(stdout):
-    stdout.isatty = lambda: True
+def test_a_terminal_gets_no_parquet(monkeypatch):
+    kept_stdout(monkeypatch, terminal=True)
     told = "stdout is a terminal and Parquet is binary: use -o FILE, or pipe to another command"
     with pytest.raises(OutputError, match=whole(told)):
         check_output("-", force=False)
@@ -269,9 +302,10 @@ def test_a_pipeline_of_processes(tmp_path, write_log):
     """`cat log | s2bl mask --rho 0.5 - -o - | s2bl mask --rho 0.2 - -o out.parquet`, and a first step that fails."""
     write_log(tmp_path / "log.parquet", 20)
     mask = [sys.executable, "-m", "s2bl_cli", "mask", "-"]
+    env = {**os.environ, "PYTHONPATH": str(Path(s2bl_cli.__file__).parents[1])}
 
     def step(*words, stdin):
-        return subprocess.run([*mask, *words], cwd=tmp_path, input=stdin, capture_output=True, check=False)
+        return subprocess.run([*mask, *words], cwd=tmp_path, env=env, input=stdin, capture_output=True, check=False)
 
     first = step("--rho", "0.5", "-o", "-", stdin=(tmp_path / "log.parquet").read_bytes())
     second = step("--rho", "0.2", "-o", "out.parquet", stdin=first.stdout)

@@ -117,7 +117,13 @@ def test_the_wrong_kind_says_which_command_makes_the_right_one():
 # --- the lineage ----------------------------------------------------------------------------------------
 
 flags = st.from_regex(r"[a-z][a-z0-9-]{0,8}", fullmatch=True)
-plain = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | st.text()
+plain = (
+    st.none()
+    | st.booleans()
+    | st.integers(1 - 2**63, 2**63 - 1)
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text()
+)
 digests = st.binary(min_size=32, max_size=32).map(bytes.hex)
 
 
@@ -350,7 +356,7 @@ def test_a_log_is_no_policy_and_a_policy_no_log(tmp_path, write_log):
         pass
 
 
-BODY = {"actions", "context", "hidden", "model", "training"}
+BODY = {"actions", "context", "hidden", "model", "training", "width"}
 BAD_POLICIES = {
     "kind": ({"kind": "logs"}, "it is a logs file, but a policy file is needed here (made by s2bl train)"),
     "model": ({"model": ["linear"]}, "model in its document must be a name, found ['linear']"),
@@ -362,6 +368,7 @@ BAD_POLICIES = {
         {"training": {"rows": -1, "known": 0}},
         "rows in its document must be a whole number in [0, 281474976710656], found -1",
     ),
+    "width": ({"width": 0}, "width in its document must be a whole number in [1, 16384], found 0"),
     "actions": ({"actions": 0}, "actions in its document must be a whole number in [1, 16777216], found 0"),
     "context": ({"context": None}, "context dtype must be one of uint8, float32, found 'None'"),
 }
@@ -409,7 +416,8 @@ def test_the_columns_of_scores_are_typed_by_their_fields(tmp_path):
     schema = pq.read_schema(path)
     kinds = {name: str(schema.field(name).type) for name in ("policy", "policy_sha256", "tau", "value", "seed", "rows")}
     assert kinds == {
-        "policy": "string", "policy_sha256": "string", "tau": "double", "value": "double", "seed": "int64", "rows": "int64",
+        "policy": "string", "policy_sha256": "string", "tau": "double", "value": "double",
+        "seed": "int64", "rows": "int64",
     }  # fmt: skip
 
 

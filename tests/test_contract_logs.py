@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.lineage import Step
+from s2bl_cli.contract.logs import reading
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.errors import ContractError, InputFileError
@@ -349,25 +350,29 @@ def test_row_numbers_beyond_one_batch(tmp_path, write_plain):
     )
     with (
         open_logs([path], LogColumns(context_columns="x")) as log,
-        pytest.raises(ContractError, match="1 row, the first is row 69000 with 0.0"),
+        pytest.raises(ContractError, match=r"1 row, the first is row 69000 with 0\.0"),
     ):
         log.check()
 
 
-def test_no_batch_is_handed_out_from_the_first_fault_on(tmp_path, write_plain):
-    """Whoever writes while reading gets whole, good batches or none: rows 0-1 are good, 2-3 are not, 4-5 are again."""
+def test_no_batch_is_handed_out_from_the_first_fault_on(tmp_path, write_plain, monkeypatch):
+    """Whoever writes while reading gets whole, good batches or none. Of four batches of 256 rows the second is bad."""
+    monkeypatch.setattr(reading, "BATCH_BYTES", 1)  # the smallest batches that there are
+    rows = 4 * 256
+    action = pa.array(np.zeros(rows, np.int32), mask=np.arange(rows) == 300)
     path = write_plain(
-        tmp_path / "log.parquet",
-        row_group=2,
-        context=[[1.0, 2.0]] * 6,
-        action=[0, 1, 0, None, 0, 1],
-        propensity=[0.5] * 6,
-        cost=[0.0] * 6,
+        tmp_path / "log.parquet", context=[[1.0]] * rows, action=action, propensity=[0.5] * rows, cost=[0.0] * rows
     )
     handed_out = []
-    with open_logs([path]) as log, pytest.raises(ContractError, match="action must not be null"):
-        handed_out.extend(batch.num_rows for batch in log.batches())
-    assert handed_out == [2]
+
+    def read():
+        with open_logs([path]) as log:
+            for batch in log.batches():
+                handed_out.append(batch.num_rows)
+
+    with pytest.raises(ContractError, match="action must not be null: 1 row, the first is row 300"):
+        read()
+    assert handed_out == [256]
 
 
 def test_nulls_in_fixed_size_binary_contexts_are_told(tmp_path, write_plain, run):

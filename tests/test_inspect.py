@@ -302,6 +302,7 @@ def test_a_foreign_log_with_other_names(tmp_path: Path) -> None:
     text = said(path, *names, "--reward-column", "click")
     assert "theirs.parquet: logs, made by another tool\n" in text
     assert "user (string)" in text
+    assert ["train", "-1", "-0.5", "0"] in [line.split() for line in text.splitlines()]  # not -0: a reward of 0
     assert "Made by" not in text
 
 

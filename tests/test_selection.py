@@ -82,6 +82,15 @@ def test_threshold_is_just_above_the_last_key_kept(keys, data):
     assert limit == (sorted(keys)[count - 1] + 1 if count else 0)
 
 
+def test_every_row_is_equally_likely_to_be_kept():
+    """Over 2,000 seeds each of 40 rows is one of the 10 kept 500 times on average; 5 deviations of √375 allowed."""
+    times = np.zeros(40, dtype=int)
+    for seed in range(2000):
+        keys = row_keys(seed, 0, 40)
+        times += keys <= np.sort(keys)[9]
+    assert np.abs(times - 500).max() < 5 * 375**0.5
+
+
 def test_threshold_without_any_keys():
     assert threshold(3, lambda: iter([])) == NO_LIMIT
     assert threshold(0, lambda: iter([])) == 0

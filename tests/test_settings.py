@@ -114,6 +114,9 @@ def test_flag_names():
 class Further:
     depth: int = setting(2, "how deep", rule=Between(1, 9))
 
+    def __post_init__(self):
+        check_settings(self)
+
 
 received = []
 

@@ -8,6 +8,7 @@ a pipeline never hands half a file to the next one.
 
 import contextlib
 import errno
+import itertools
 import os
 import shutil
 import stat
@@ -21,13 +22,19 @@ from s2bl_cli.errors import OutputError, one_line
 
 STANDARD_STREAM = "-"
 
+_NUMBERS = itertools.count()
+
 
 def check_output(target: str, *, force: bool) -> None:
     """Refuse, before any work is done, an output that could not be put in place after it."""
     if target == STANDARD_STREAM:
+        if not sys.stdout.writable():
+            raise OutputError("stdout is closed: use -o FILE, or pipe to another command")
         if sys.stdout.isatty():
             raise OutputError("stdout is a terminal and Parquet is binary: use -o FILE, or pipe to another command")
         return
+    if not _is_name(target):
+        raise OutputError(f"-o takes the name of a file, found {one_line(repr(target))}")
     # os.path, not Path: it takes a name too long for the system as absent, where Path raises.
     if os.path.isdir(target):
         raise OutputError(f"{one_line(target)} is a folder: -o takes the name of a file")
@@ -63,12 +70,15 @@ def atomic_output(target: str, *, force: bool) -> Iterator[BinaryIO]:
     except BrokenPipeError:
         raise
     except OSError as error:
-        raise OutputError(f"{one_line(target)} cannot be written: {_reason(error)}") from error
+        subject = "stdout" if target == STANDARD_STREAM else one_line(target)
+        raise OutputError(f"{subject} cannot be written: {_reason(error)}") from error
 
 
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    temporary = target.with_name(f".{target.name}.{os.getpid()}.tmp")
+    # Not the whole name: a name as long as the system allows has no room for more. The number tells apart the
+    # outputs that this process writes at once.
+    temporary = target.with_name(f".{target.name[:50]}.{os.getpid()}-{next(_NUMBERS)}.tmp")
     try:
         with open(temporary, "wb") as file:
             if target.exists():
@@ -92,6 +102,14 @@ def _sync_folder(folder: Path) -> None:
             os.fsync(descriptor)
         finally:
             os.close(descriptor)
+
+
+def _is_name(target: str) -> bool:
+    """Whether the system could have a file of that name."""
+    try:
+        return target != "" and b"\0" not in os.fsencode(target)
+    except UnicodeEncodeError:
+        return False
 
 
 def _is_special(path: str) -> bool:

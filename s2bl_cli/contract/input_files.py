@@ -47,11 +47,29 @@ class InputFile:
 
     @property
     def size(self) -> int:
-        return os.stat(self.path).st_size
+        with self._read_told():
+            return os.stat(self.path).st_size
 
     def sha256(self) -> str:
-        with open(self.path, "rb") as handle:
+        with self._read_told(), open(self.path, "rb") as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest()
+
+    def start(self, count: int) -> bytes:
+        with self._read_told(), open(self.path, "rb") as handle:
+            return handle.read(count)
+
+    def end(self, count: int) -> bytes:
+        with self._read_told(), open(self.path, "rb") as handle:
+            handle.seek(max(0, self.size - count))
+            return handle.read(count)
+
+    @contextlib.contextmanager
+    def _read_told(self) -> Iterator[None]:
+        """It opened before; a disk may fail and a file may go at any time after."""
+        try:
+            yield
+        except OSError as error:
+            raise InputFileError(f"{self.name} cannot be read: {one_line(error.strerror or error)}") from error
 
 
 @contextlib.contextmanager
@@ -96,7 +114,10 @@ def _expand(name: str, *, folders: bool) -> list[str]:
         return found
     if os.path.exists(name) or not glob.has_magic(name):
         return [name]
-    found = sorted(glob.glob(name, recursive=True))
+    try:
+        found = sorted(glob.glob(name, recursive=True))
+    except ValueError:  # a name that no file can have
+        found = []
     if not found:
         raise InputFileError(f"{one_line(name)} matches no file")
     return found
@@ -151,10 +172,7 @@ def open_parquet(file: InputFile, *, verify: bool = False) -> pq.ParquetFile:
     if file.size == 0:
         hint = ": did the command before the pipe fail?" if file.name == "stdin" else ": it holds 0 bytes"
         raise InputFileError(f"{file.name} is empty{hint}")
-    with open(file.path, "rb") as handle:
-        start = handle.read(200)
-        handle.seek(max(0, file.size - 4))
-        end = handle.read(4)
+    start = file.start(200)
     if start[:4] != _PARQUET_MAGIC:
         looks_like = (
             ": it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)"
@@ -164,7 +182,7 @@ def open_parquet(file: InputFile, *, verify: bool = False) -> pq.ParquetFile:
         raise InputFileError(
             f"{file.name} is not a Parquet file (it starts with {start[:4]!r}, not {_PARQUET_MAGIC!r}){looks_like}"
         )
-    if end != _PARQUET_MAGIC:
+    if file.end(4) != _PARQUET_MAGIC:
         raise InputFileError(f"{file.name} is a truncated Parquet file (its end is missing): copy or make it again")
     try:
         # No memory map: a file cut short while it is mapped kills the process instead of raising.

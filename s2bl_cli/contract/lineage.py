@@ -113,8 +113,10 @@ def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
 
 def _is_plain(value: Any) -> bool:
     if isinstance(value, list):
-        return all(_is_plain(item) and not isinstance(item, list) for item in value)
-    return value is None or isinstance(value, str | int | float | bool)
+        return all(not isinstance(item, list) and _is_plain(item) for item in value)
+    if isinstance(value, int):
+        return abs(value) < 1 << 63  # what a column of a scores file can hold
+    return value is None or isinstance(value, str | float)
 
 
 def command_lines(step: Step) -> list[str]:

@@ -1,7 +1,7 @@
 """The policy file: safetensors, whose header carries the s2bl document. No pickle, ever.
 
     {"kind": "policy", "version": 1, "actions": 10, "context": {"dtype", "shape"},
-     "model": "linear", "hidden": [...], "training": {"rows": …, "known": …}, "lineage": {...}}
+     "model": "linear", "hidden": [...], "width": 64, "training": {"rows": …, "known": …}, "lineage": {...}}
 
 Tensors are the network's parameters and buffers by name, the standardisation of the contexts among them,
 so whoever loads a policy applies the same one. This module knows arrays, not networks: no torch here.
@@ -34,6 +34,8 @@ from s2bl_cli.errors import ContractError, InputFileError, one_line
 Tensors = dict[str, npt.NDArray[Any]]
 
 MAX_ROWS = 1 << 48
+_MAX_LAYERS = 64
+MAX_WIDTH = 1 << 14
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,7 @@ class NetworkSpec:
     context: ContextSpec
     actions: int
     hidden: tuple[int, ...] = ()  # widths of the hidden layers, for models that have them
+    width: int = 64  # channels of the first block, for models that have blocks
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,7 @@ def write_policy(policy: Policy, target: str, *, force: bool) -> None:
         "context": network.context.encode(),
         "model": network.model,
         "hidden": list(network.hidden),
+        "width": network.width,
         "training": {"rows": policy.training_rows, "known": policy.training_known},
     }
     document = encode_document(KIND_POLICY, policy.lineage, body)
@@ -110,8 +114,10 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
     model, hidden, training = document.get("model"), document.get("hidden"), document.get("training")
     if not isinstance(model, str):
         raise ContractError(f"{subject}: model in its document must be a name, found {one_line(model, 40)}")
-    if not isinstance(hidden, list) or not all(
-        isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= 1 << 20 for n in hidden
+    if (
+        not isinstance(hidden, list)
+        or len(hidden) > _MAX_LAYERS
+        or not all(isinstance(n, int) and not isinstance(n, bool) and 1 <= n <= 1 << 20 for n in hidden)
     ):
         raise ContractError(f"{subject}: hidden in its document must be layer widths, found {one_line(hidden, 60)}")
     if not isinstance(training, Mapping):
@@ -125,6 +131,7 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
             context=decode_context_spec(document.get("context"), subject),
             actions=whole_number(document, "actions", subject, low=1, high=MAX_ACTIONS),
             hidden=tuple(hidden),
+            width=whole_number(document, "width", subject, low=1, high=MAX_WIDTH),
         ),
         training_rows=whole_number(training, "rows", subject, low=0, high=MAX_ROWS),
         training_known=whole_number(training, "known", subject, low=0, high=MAX_ROWS),

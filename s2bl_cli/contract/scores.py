@@ -49,6 +49,7 @@ class Score:
     rows: int
 
 
+_REQUIRED = tuple(field.name for field in fields(Score) if not get_args(field.type))
 _TYPES = {str: pa.string(), float: pa.float64(), int: pa.int64()}
 
 
@@ -88,14 +89,24 @@ def read_scores(names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
                 expect_kind(document, KIND_SCORES, file.name)
                 _check_schema(schema, file.name)
                 try:
-                    tables.append(parquet.read(columns=SCHEMA.names).cast(SCHEMA))
+                    table = parquet.read(columns=SCHEMA.names).select(SCHEMA.names)
+                    table.validate(full=True)  # text that is no UTF-8 would reach those who take it on trust
                 except DAMAGED as error:
                     raise damaged(file.name, error) from error
+                _check_values(table, file.name)
+                tables.append(table.cast(SCHEMA))
                 lineages.append(document["lineage"])
     table = pa.concat_tables(tables)
     if table.num_rows == 0:
         raise ContractError(f"{one_line(', '.join(names))}: no scores in it")
     return table, lineages
+
+
+def _check_values(table: pa.Table, subject: str) -> None:
+    nulls = {name: table[name].null_count for name in _REQUIRED}
+    faults = [f"{name} must not be null: {count:,} rows" for name, count in nulls.items() if count]
+    if faults:
+        raise ContractError(f"{subject}: {'; '.join(faults)}; make it again with s2bl evaluate")
 
 
 def _check_schema(schema: pa.Schema, subject: str) -> None:

@@ -21,7 +21,7 @@ class RunningMean:
         if not len(values):
             return
         mean, count = float(values.mean(dtype=np.float64)), len(values)
-        squares = float(np.square(values - mean, dtype=np.float64).sum())
+        squares = float(np.square(np.subtract(values, mean, dtype=np.float64)).sum())
         delta, total = mean - self.mean, self.count + count
         self._squares += squares + delta**2 * self.count * count / total
         self.mean += delta * count / total

@@ -19,7 +19,7 @@ from s2bl_cli.models.network import PolicyNetwork, network_from
 from s2bl_cli.objectives.methods import method_name
 from s2bl_cli.registry import METRICS
 
-_COLUMNS = ("context", "action", "label", "pi0", "split")
+_COLUMNS = ("context", "action", "propensity", "label", "pi0", "split")  # propensity: pi0 is checked against it
 
 Advance = Callable[[int, str], None]
 
@@ -54,12 +54,18 @@ def score_on_log(
         context = torch.from_numpy(np.ascontiguousarray(rows.context)).to(device)
         for candidate, candidate_means in zip(candidates, means, strict=True):
             pi = probabilities(candidate.network, context)
+            if not np.isfinite(pi.sum()):
+                raise ContractError(
+                    f"{candidate.loaded.name}: its probabilities on {log.name} are not numbers; train the policy again"
+                )
             for metric, mean in zip(metrics, candidate_means, strict=True):
                 mean.add(metric.of_policy(pi, rows.label))
         for metric, mean in zip(metrics, own_means, strict=True):
             mean.add(_of_logging_policy(metric, rows))
         advance(done, "")
     if done == 0:
+        if log.rows == 0:
+            raise ContractError(f"{log.name}: it has no rows")
         other = "train" if split == "test" else "test"
         raise ContractError(f"{log.name}: it has no rows of the {split} split; try --split {other}")
     scores = []
@@ -153,7 +159,7 @@ def policy_facts(loaded: LoadedPolicy) -> dict[str, Any]:
         "lam": _number(settings.get("lam")),
         "nu": _number(settings.get("nu")),
         "model": policy.network.model,
-        "seed": settings.get("seed") if isinstance(settings.get("seed"), int) else None,
+        "seed": _whole_number(settings.get("seed")),
     }
 
 
@@ -191,6 +197,10 @@ def _data_facts(step: Step) -> dict[str, Any]:
 
 def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
+
+
+def _whole_number(value: Any) -> int | None:
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
 
 
 def _number(value: Any) -> float | None:

@@ -43,8 +43,7 @@ def inspect_files(names: Sequence[str], columns: LogColumns, console: Console) -
 
 
 def _identify(file: InputFile) -> Identity:
-    with open(file.path, "rb") as handle:
-        start = handle.read(9)
+    start = file.start(9)
     if start[8:] == b"{" and int.from_bytes(start[:8], "little") <= _MAX_SAFETENSORS_HEADER:
         return Identity(KIND_POLICY)
     if start and not start.startswith(b"PAR1"):

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.datasets.labelled import LabelledData
+from s2bl_cli.errors import RunError
 from s2bl_cli.logging_policy.settings import MakeLogsSettings
 from s2bl_cli.models.network import PolicyNetwork, build_network
 from s2bl_cli.models.settings import parse_hidden
@@ -58,4 +59,7 @@ def logging_distribution(
         rows = torch.tensor(context[start : start + _ROWS_AT_ONCE], device=device)
         logits: Tensor = network(rows) / flatness
         parts.append(torch.softmax(logits.double() if device.type != "mps" else logits, dim=1).float().cpu().numpy())
-    return np.concatenate(parts)
+    pi0: npt.NDArray[np.float32] = np.concatenate(parts)
+    if not np.isfinite(pi0).all():
+        raise RunError(f"the logging policy's training diverged: use a smaller --lr than {settings.lr:g}")
+    return pi0

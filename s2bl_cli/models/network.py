@@ -39,6 +39,7 @@ class PolicyNetwork(nn.Module):
         # A pixel that is almost always 0 has a tiny spread; dividing by it would let a few rows dominate.
         floor = _RARE_SPREAD * float(np.sqrt(np.mean(spread**2)))
         scale = 1 / np.maximum(spread, floor) if floor > 0 else np.ones_like(spread)
+        scale = np.minimum(scale, np.finfo(np.float32).max)  # contexts below 1e-38 would make it infinite
         self.shift.copy_(torch.from_numpy(mean.astype(np.float32)))
         self.scale.copy_(torch.from_numpy(scale.astype(np.float32)))
 
@@ -80,7 +81,8 @@ def network_from(spec: NetworkSpec, tensors: Tensors, subject: str) -> PolicyNet
         raise ContractError(
             f"{subject}: its model is {one_line(spec.model, 40)!r}, but this s2bl knows {', '.join(MODELS.names)}"
         )
-    network = build_network(spec)
+    with torch.device("meta"):  # shapes without memory: what a file claims to need is not allocated on its word
+        network = build_network(spec)
     expected = network.state_dict()
     faults = [f"no tensor {name}" for name in expected if name not in tensors]
     faults += [f"a tensor {one_line(name, 40)} too many" for name in tensors if name not in expected]
@@ -90,5 +92,5 @@ def network_from(spec: NetworkSpec, tensors: Tensors, subject: str) -> PolicyNet
             faults.append(f"{name} must be float32 of shape {tuple(wanted.shape)}, found {found.dtype} {found.shape}")
     if faults:
         raise ContractError(f"{subject}: {'; '.join(faults)}; train the policy again")
-    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
+    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()}, assign=True)
     return network

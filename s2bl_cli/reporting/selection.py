@@ -10,38 +10,50 @@ from s2bl_cli.errors import ContractError, SettingError, one_line
 
 CELL = ("dataset", "tau", "rho", "method", "metric")  # what makes a cell of a table
 _TELLING = ("lam", "nu", "model", "risk", "reg", "reg_rows", "log", "split", "policy")  # what may differ inside one
+_LARGEST = 1e100  # in size, of a value: beyond are NaN, infinity, and what overflows when squared
 
 
 def selected_scores(table: pa.Table, metrics: Sequence[str], where: Sequence[str]) -> pl.DataFrame:
     """The distinct scores of these metrics that every `column=value` filter admits."""
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
+    is_learned = pl.col("method") != LOGGING_POLICY
     for text in where:
-        frame = frame.filter(_condition(text))
-    if frame.is_empty():
+        column, condition = _condition(text)
+        # The logging policy has no λ, no seed: a choice of them leaves its scores in the table.
+        frame = frame.filter(condition | (~is_learned & pl.col(column).is_null()))
+    if where and frame.filter(is_learned).is_empty():
         raise SettingError(
-            f"no score is left by --where {' --where '.join(map(repr, where))}; s2bl inspect shows what is there"
+            f"no policy's score is left by --where {' --where '.join(map(repr, where))}; "
+            f"s2bl inspect shows what is there"
         )
     there = frame["metric"].unique(maintain_order=True).to_list()
     frame = frame.filter(pl.col("metric").is_in(list(metrics)))
     if frame.is_empty():
         raise SettingError(
-            f"no score of {' or '.join(metrics)} in these files; they have {one_line(', '.join(there))}: pass --metric"
+            f"no score of {' or '.join(dict.fromkeys(metrics))} in these files; "
+            f"they have {one_line(', '.join(there))}: pass --metric"
+        )
+    for odd in frame.filter(~(pl.col("value").abs() < _LARGEST)).iter_rows(named=True):
+        raise ContractError(
+            f"{one_line(odd['policy'], 60)} has {odd['metric']} {odd['value']} on {one_line(odd['log'], 60)}, which no "
+            f"table can average: evaluate it again, or leave it out with --where"
         )
     # The same policy scored twice on the same rows is one score, not two runs.
     return frame.unique(["policy", "policy_sha256", "log_sha256", "split", "metric"], keep="first", maintain_order=True)
 
 
-def _condition(text: str) -> pl.Expr:
+def _condition(text: str) -> tuple[str, pl.Expr]:
+    """The column and the filter."""
     column, equals, value = text.partition("=")
     if not equals or column not in SCHEMA.names:
         raise SettingError(
             f"--where must be COLUMN=VALUE with a column of {', '.join(SCHEMA.names)}, found {one_line(text, 60)!r}"
         )
     if not pa.types.is_floating(SCHEMA.field(column).type) and not pa.types.is_integer(SCHEMA.field(column).type):
-        return pl.col(column) == value
+        return column, pl.col(column) == value
     try:
-        return pl.col(column) == float(value)
+        return column, pl.col(column) == float(value)
     except ValueError as error:
         raise SettingError(f"--where {column}=… needs a number, found {one_line(value, 40)!r}") from error
 

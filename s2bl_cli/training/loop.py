@@ -83,5 +83,8 @@ def fit(
             total += loss.detach()
         mean_loss = total.item() / steps  # the epoch's one device sync
         if not math.isfinite(mean_loss):
-            raise RunError(f"the loss became {mean_loss} in epoch {epoch + 1}: use a smaller --lr than {settings.lr}")
+            raise RunError(
+                f"the loss became {mean_loss} in epoch {epoch + 1}: use a smaller --lr than {settings.lr:g}, "
+                f"or a larger --nu than {settings.nu:g} if propensities are tiny"
+            )
         advance(epoch + 1, f"loss {mean_loss:.4f}")

@@ -15,11 +15,12 @@ def epoch_steps(rows: int, batch_size: int) -> int:
 
 
 def shuffled(rows: Tensor, steps: int, batch_size: int, generator: torch.Generator) -> Tensor:
-    """Rows for so many steps: (steps, batch). Each row comes once before any comes again.
+    """Rows for so many steps: (steps, batch). Each row comes once before any comes again, and once in a batch.
 
-    Made on the device in one go. Fewer rows than a batch make the batch smaller, not repetitive.
+    One shuffle, gone round and round, made on the device in one go: with a fresh shuffle each time round, the
+    batch across the seam could have a row twice. Fewer rows than a batch make the batch smaller.
     """
     size = min(batch_size, len(rows))
-    rounds = -(-steps * size // len(rows))
-    noise = torch.rand(rounds, len(rows), generator=generator, device=rows.device)
-    return rows[noise.argsort(dim=1)].flatten()[: steps * size].view(steps, size)
+    order = rows[torch.randperm(len(rows), generator=generator, device=rows.device)]
+    places = torch.arange(steps * size, device=rows.device) % len(rows)
+    return order[places].view(steps, size)

@@ -63,8 +63,10 @@ class TrainSettings:
                     raise SettingError(
                         f"--method {self.method} means {flag} {preset}, but {flag} {given} was given: drop one of them"
                     )
-        if self.combination.risk == "none" and self.combination.reg == "none":
-            raise SettingError("--risk none and --reg none leave nothing to learn from: choose at least one")
+        risk, reg, _, lam = self.combination
+        if risk == "none" and (reg == "none" or lam == 0):
+            rest = "--reg none" if reg == "none" else f"--lam {lam:g}"
+            raise SettingError(f"--risk none and {rest} leave nothing to learn from: choose a risk or a regulariser")
 
     @property
     def combination(self) -> Combination:
@@ -72,7 +74,8 @@ class TrainSettings:
         preset = METHODS[self.method or DEFAULT_METHOD]
         reg = self.reg or preset.reg
         lam = DEFAULT_LAM[reg] if self.lam is None else self.lam
-        return Combination(self.risk or preset.risk, reg, self.reg_rows or preset.reg_rows, lam)
+        reg_rows = "all" if reg == "none" else self.reg_rows or preset.reg_rows  # no regulariser sees no rows
+        return Combination(self.risk or preset.risk, reg, reg_rows, lam)
 
     @property
     def name(self) -> str:

@@ -208,8 +208,8 @@ def canonical_batch(
     *,
     extra: bool,
 ) -> pa.RecordBatch:
-    """The batch with the contract's columns and types."""
-    arrays: list[pa.Array] = []
+    """The batch with the contract's columns and types. A column of which no row fits is left out."""
+    arrays: dict[str, pa.Array] = {}
     fields = [field for field in spec.schema() if field.name in columns or (extra and field.name not in COLUMNS)]
     for field in fields:
         name = field.name
@@ -238,26 +238,33 @@ def canonical_batch(
             array = _splits(batch.column(plan.sources[name]), first_row, tally)
         else:
             array = batch.column(name)
-        arrays.append(array)
+        if array is not None:
+            arrays[name] = array
     # Nulls are told with a count, not refused by Arrow without one.
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([field.with_nullable(True) for field in fields]))
+    schema = pa.schema([field.with_nullable(True) for field in fields if field.name in arrays])
+    return pa.RecordBatch.from_arrays(list(arrays.values()), schema=schema)
 
 
-def _pack(column: pa.Array, dtype: str, features: int, name: str, first_row: int, tally: FaultTally) -> pa.Array:
-    """Binary or list rows as fixed-size binary; rows that do not fit are told and become null."""
+def _pack(column: pa.Array, dtype: str, features: int, name: str, first_row: int, tally: FaultTally) -> pa.Array | None:
+    """Binary or list rows as fixed-size binary; rows that do not fit are told and become null.
+
+    None where no row fits: nulls take as much memory as values, and a wrong width may be of any size.
+    """
     width = features * np.dtype(dtype).itemsize
     _tell_nulls(column, name, first_row, tally)
     if pa.types.is_fixed_size_binary(column.type):
         if column.type.byte_width == width:
             return column
         tally.add(f"{name} must have {width} bytes", len(column), first_row, f"{column.type.byte_width} bytes")
-        return pa.nulls(len(column), pa.binary(width))
+        return None
     is_binary = _is_binary(column.type)
     expected, unit = (width, "bytes") if is_binary else (features, "values")
     lengths = without_nulls(pc.binary_length(column) if is_binary else pc.list_value_length(column), expected)
     wrong = lengths != expected
     tally.add_where(wrong, f"{name} must have {expected} {unit} in every row", lengths, first_row)
     fits: Mask = column.is_valid().to_numpy(zero_copy_only=False) & ~wrong
+    if not fits.any():
+        return None
     if is_binary:
         packed = _only(column, fits).cast(pa.binary(width))
     else:

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from s2bl_cli.errors import SettingError
+from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.settings import Between, check_settings, setting
 
 MAX_ACTIONS = 1 << 24
@@ -46,9 +46,10 @@ class LogColumns:
     def parsed_shape(self) -> tuple[int, ...] | None:
         if self.context_shape is None:
             return None
-        parts = self.context_shape.replace("×", "x").replace(",", "x").split("x")
-        if not all(part.strip().isdecimal() and int(part) > 0 for part in parts) or len(parts) > 4:
+        parts = [part.strip() for part in self.context_shape.replace("×", "x").replace(",", "x").split("x")]
+        if not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts) or len(parts) > 4:
             raise SettingError(
-                f"--context-shape must be 1 to 4 whole numbers like 784 or 1x28x28, found {self.context_shape!r}"
+                f"--context-shape must be 1 to 4 whole numbers like 784 or 1x28x28, "
+                f"found {one_line(self.context_shape, 60)!r}"
             )
         return tuple(int(part) for part in parts)

@@ -66,9 +66,9 @@ class LogArrays:
         return LogArrays(**{k: v[chosen] if v is not None and len(v) == len(chosen) else v for k, v in values.items()})
 
 
-def rows_to_a_batch(context: ContextSpec) -> int:
-    """So many rows that their contexts fill BATCH_BYTES."""
-    return int(np.clip(BATCH_BYTES // context.byte_width, 256, 1 << 16))
+def rows_to_a_batch(context: ContextSpec, more_bytes: int = 0) -> int:
+    """So many rows that their contexts, and `more_bytes` a row, fill BATCH_BYTES."""
+    return int(np.clip(BATCH_BYTES // (context.byte_width + more_bytes), 256, 1 << 16))
 
 
 class Log:
@@ -115,7 +115,7 @@ class Log:
 
     @cached_property
     def rows(self) -> int:
-        return sum(parquet.metadata.num_rows for parquet in self._parquets)
+        return sum(_row_count(parquet, file) for parquet, file in zip(self._parquets, self._files, strict=True))
 
     @property
     def is_ours(self) -> bool:
@@ -148,11 +148,12 @@ class Log:
         tally = FaultTally()
         first_row = 0
         wanted = tuple(name for name in columns if self.spec.has(name))
-        for file, plan in zip(self._files, self._plans, strict=True):
+        # With many actions a row's pi0 is far larger than its context.
+        batch_rows = rows_to_a_batch(self.spec.context, 4 * self.spec.actions if "pi0" in wanted else 0)
+        for file, parquet, plan in zip(self._files, self._parquets, self._plans, strict=True):
             names = plan.source_columns(wanted, extra=extra)
-            with contextlib.closing(
-                _decoded_batches(file, names, rows_to_a_batch(self.spec.context), verify=self._verify)
-            ) as decoded:
+            rows, file_start = _row_count(parquet, file), first_row
+            with contextlib.closing(_decoded_batches(file, names, batch_rows, verify=self._verify)) as decoded:
                 for source in decoded:
                     with _damage_told(file):
                         batch = canonical_batch(source, plan, self.spec, wanted, first_row, tally, extra=extra)
@@ -160,6 +161,8 @@ class Log:
                     if not tally.faults:
                         yield batch
                     first_row += batch.num_rows
+            if first_row != file_start + rows:
+                raise damaged(file.name, ValueError(f"{first_row - file_start} rows, where its footer says {rows}"))
         tally.raise_if_any(self.name)
 
     def read(self, columns: tuple[str, ...] = COLUMNS) -> LogArrays:
@@ -167,7 +170,10 @@ class Log:
         columns = tuple(name for name in columns if self.spec.has(name))
         if self.rows == 0:
             raise ContractError(f"{self.name}: it has no rows")
-        whole = _empty_arrays(self.spec, self.rows, columns)
+        try:
+            whole = _empty_arrays(self.spec, self.rows, columns)
+        except ValueError as error:  # more than numpy can count
+            raise ContractError(f"{self.name}: it says that it has {self.rows} rows, which no memory holds") from error
         at = 0
         for batch in self.batches(columns):
             _copy_into(whole, log_arrays(batch, self.spec), at)
@@ -324,6 +330,15 @@ def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, N
             coming = thread.submit(next, batches, None)
             if batch.num_rows:
                 yield batch
+
+
+def _row_count(parquet: pq.ParquetFile, file: InputFile) -> int:
+    """As the footer has it, where it agrees with itself: arrays are made for so many rows."""
+    with _damage_told(file):
+        groups = [parquet.metadata.row_group(i).num_rows for i in range(parquet.metadata.num_row_groups)]
+        if min(groups, default=0) < 0 or sum(groups) != parquet.metadata.num_rows:
+            raise ValueError("the row counts of its footer disagree")
+        return sum(groups)
 
 
 def _schema(parquet: pq.ParquetFile, file: InputFile) -> pa.Schema:

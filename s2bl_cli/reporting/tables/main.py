@@ -51,11 +51,10 @@ def _cell(values: list[float]) -> Cell:
 
 
 def _best_marked(cells: list[Cell]) -> tuple[Cell, ...]:
-    """Every cell that prints as high as the highest is best: a tie at two digits is a tie."""
-    best = max(round(cell.mean, 4) for cell in cells if cell.mean is not None)
-    return tuple(
-        Cell(cell.mean, cell.std, is_best=cell.mean is not None and round(cell.mean, 4) == best) for cell in cells
-    )
+    """Every cell that prints as high as the highest is best: a tie at two digits of a percent is a tie."""
+    printed = [None if cell.mean is None else round(100 * cell.mean, 2) for cell in cells]
+    best = max(value for value in printed if value is not None)
+    return tuple(Cell(cell.mean, cell.std, value == best) for cell, value in zip(cells, printed, strict=True))
 
 
 def _ordered(methods: list[str]) -> list[str]:

@@ -1,0 +1,217 @@
+"""Write the generated parts of the documentation, or check that they are in step with the code.
+
+    python docs/generate.py            write them (make docs)
+    python docs/generate.py --check    exit 1 and name every file that has drifted (make check)
+
+`cli.md` is the real `--help` of every command. In the README and the other pages, what stands between
+`<!-- generated:NAME -->` and `<!-- /generated -->` comes from the registries and the commands' flags.
+Everything outside the markers is written by hand, and this module never touches it.
+"""
+
+import argparse
+import inspect
+import os
+import re
+import sys
+import typing
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from s2bl_cli.app import VERBS, app, verb_command
+from s2bl_cli.objectives.methods import DEFAULT_LAM, METHODS
+from s2bl_cli.registry import DATASETS, METRICS, MODELS, REGULARISERS, RISKS, TABLES, Registry
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCS = ROOT / "docs"
+CLI_PAGE = DOCS / "cli.md"
+
+# A plain terminal of 100 columns. Both sizes are needed: rich takes a dumb terminal of unknown height as 80 wide.
+TERMINAL = {"COLUMNS": "100", "LINES": "50", "TERM": "dumb", "NO_COLOR": "1"}
+
+_PART = re.compile(r"(<!-- generated:(?P<name>[\w-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
+_OPENING = "<!-- generated:"
+_FLAG = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+
+
+def pages(root: Path = ROOT) -> list[Path]:
+    """Every page that people read, `cli.md` left out."""
+    return [root / "README.md", *sorted(page for page in (root / "docs").glob("*.md") if page.name != CLI_PAGE.name)]
+
+
+def drifted(root: Path = ROOT) -> list[Path]:
+    """The files whose generated parts are not what the code says today."""
+    wrong = [page for page in pages(root) if (text := page.read_text()) != filled(text, page)]
+    cli_page = root / "docs" / CLI_PAGE.name
+    if not cli_page.is_file() or not _same_reference(cli_page.read_text(), cli_text()):
+        wrong.append(cli_page)
+    return wrong
+
+
+def write(root: Path = ROOT) -> None:
+    for page in pages(root):
+        page.write_text(filled(page.read_text(), page))
+    (root / "docs" / CLI_PAGE.name).write_text(cli_text())
+
+
+def filled(text: str, page: Path) -> str:
+    """The page with its generated parts as they must be."""
+    if text.count(_OPENING) != len(_PART.findall(text)):
+        raise SystemExit(f"{page.name}: a {_OPENING}NAME --> has no <!-- /generated --> after it")
+
+    def part(match: re.Match[str]) -> str:
+        name = match["name"]
+        if name not in PARTS:
+            raise SystemExit(f"{page.name}: no generated part is called {name!r}: it must be one of {', '.join(PARTS)}")
+        return f"{match[1]}\n{PARTS[name](page)}\n\n{match[3]}"
+
+    return _PART.sub(part, text)
+
+
+def cli_text() -> str:
+    """The whole of `cli.md`."""
+    parts = [_made_with(), "# The command line", "The help of every command, as it prints it."]
+    parts += [f"## s2bl\n\n{_fenced(help_text())}"]
+    parts += [f"## s2bl {verb}\n\nMore: [{verb}]({verb}.md)\n\n{_fenced(help_text(verb))}" for verb in VERBS.names]
+    return "\n\n".join(parts) + "\n"
+
+
+def help_text(*words: str) -> str:
+    """What `s2bl WORDS --help` prints on a plain terminal."""
+    result = CliRunner().invoke(app, [*words, "--help"], env=TERMINAL, prog_name="s2bl")
+    if result.exit_code != 0:
+        raise SystemExit(f"s2bl {' '.join(words)} --help failed: {result.output}")
+    return "\n".join(line.rstrip() for line in result.stdout.splitlines()).strip("\n")
+
+
+def _made_with() -> str:
+    return f"<!-- Made by docs/generate.py (typer {version('typer')}, rich {version('rich')}): do not edit. -->"
+
+
+def _same_reference(found: str, wanted: str) -> bool:
+    """Equal, letter by letter. Another typer or rich lays help out in its own way: then only the flags count."""
+    if found.startswith(_made_with()):
+        return found == wanted
+    return Counter(_FLAG.findall(found)) == Counter(_FLAG.findall(wanted))
+
+
+def _fenced(text: str) -> str:
+    return f"```text\n{text}\n```"
+
+
+def flags(verb: str) -> str:
+    """The arguments and flags of a command, one table a panel of its help."""
+    hints = {name: p.annotation for name, p in inspect.signature(VERBS.load(verb)).parameters.items()}
+    panels: dict[str, list[tuple[str, ...]]] = {}
+    for parameter in verb_command(verb).params:
+        is_flag = parameter.opts[0].startswith("-")
+        panel = parameter.rich_help_panel or ("Options" if is_flag else "Arguments")
+        names = ", ".join(f"`{name}`" for name in parameter.opts) if is_flag else f"`{parameter.metavar}…`"
+        row = (names, _values(hints[parameter.name], parameter), _default(parameter), parameter.help)
+        panels.setdefault(panel, []).append(row)
+    tables = [f"**{panel}**\n\n{_table(('', 'value', 'default', 'meaning'), rows)}" for panel, rows in panels.items()]
+    return "\n\n".join(tables)
+
+
+def _values(hint: Any, parameter: Any) -> str:
+    if choices := list(_choices(hint)):
+        return ", ".join(f"`{choice}`" for choice in choices)
+    if not parameter.opts[0].startswith("-") or getattr(parameter, "is_flag", False):
+        return ""
+    if parameter.metavar:
+        return f"`{parameter.metavar}`" + (", repeatable" if parameter.multiple else "")
+    plain = [kind for kind in _plain_types(hint) if kind is not type(None)]
+    return {int: "whole number", float: "number", str: "text"}[plain[0]]
+
+
+def _plain_types(hint: Any) -> Iterator[Any]:
+    """The types inside Annotated and unions."""
+    if isinstance(hint, type):
+        yield hint
+    for inner in typing.get_args(hint):
+        yield from _plain_types(inner)
+
+
+def _choices(hint: Any) -> Iterator[str]:
+    if typing.get_origin(hint) is typing.Literal:
+        yield from typing.get_args(hint)
+        return
+    for inner in typing.get_args(hint):
+        yield from _choices(inner)
+
+
+def _default(parameter: Any) -> str:
+    if parameter.required:
+        return "required"
+    if parameter.default is None or parameter.default is False or parameter.default in ([], ()):
+        return ""
+    return f"`{parameter.default}`"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    lines = [header, ["---"] * len(header), *([cell.replace("|", "\\|") for cell in row] for row in rows)]
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def _entries(registry: Registry) -> str:
+    rows = [(f"`{name}`", entry.summary) for name, entry in registry.entries.items()]
+    return _table((registry.kind, "what it is"), rows)
+
+
+def _methods() -> str:
+    rows = [
+        (
+            f"`{name}`",
+            m.title,
+            f"`{m.risk}`",
+            f"`{m.reg}`",
+            m.reg_rows if m.reg != "none" else "",
+            _lam(m.reg),
+            m.summary,
+        )
+        for name, m in METHODS.items()
+    ]
+    return _table(("method", "in tables", "`--risk`", "`--reg`", "`--reg-rows`", "default λ", "what it is"), rows)
+
+
+def _lam(reg: str) -> str:
+    return f"{DEFAULT_LAM[reg]:g}" if reg != "none" else ""
+
+
+def _commands(page: Path) -> str:
+    folder = "docs/" if page.parent.name != "docs" else ""
+    rows = [(f"[`s2bl {name}`]({folder}{name}.md)", entry.summary) for name, entry in VERBS.entries.items()]
+    return _table(("command", "what it does"), rows)
+
+
+PARTS: dict[str, Callable[[Path], str]] = {
+    "commands": _commands,
+    "datasets": lambda page: _entries(DATASETS),
+    "models": lambda page: _entries(MODELS),
+    "risks": lambda page: _entries(RISKS),
+    "regularisers": lambda page: _entries(REGULARISERS),
+    "metrics": lambda page: _entries(METRICS),
+    "tables": lambda page: _entries(TABLES),
+    "methods": lambda page: _methods(),
+    "flags": lambda page: flags(page.stem),
+}
+
+
+def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
+    parser = argparse.ArgumentParser(description="Write the generated parts of the documentation.")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a file has drifted")
+    if not parser.parse_args(arguments).check:
+        write(root)
+        return 0
+    wrong = drifted(root)
+    for page in wrong:
+        print(f"{os.path.relpath(page)} is not what the code says today: run make docs", file=sys.stderr)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

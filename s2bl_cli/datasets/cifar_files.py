@@ -1,0 +1,162 @@
+"""CIFAR's two official layouts: binary records (`-batches-bin`, `-binary`) and pickles (`-batches-py`, `-python`).
+
+A pickle can run code, and these files come from strangers: the unpickler here admits only what the official
+files hold (dicts, lists, text, bytes, numbers and numpy arrays of bytes) and refuses every other name.
+"""
+
+import pickle
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from s2bl_cli.datasets.dataset_files import absent, download
+from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
+from s2bl_cli.datasets.settings import DatasetSettings
+from s2bl_cli.errors import InputFileError, one_line
+
+PIXELS = 3 * 32 * 32
+
+
+@dataclass(frozen=True)
+class CifarLayout:
+    """One of the official layouts: its folder and its files."""
+
+    folder: str
+    train: tuple[str, ...]
+    test: tuple[str, ...]
+
+    def is_in(self, root: Path) -> bool:
+        return all((root / self.folder / name).is_file() for name in self.train + self.test)
+
+    def __str__(self) -> str:
+        return f"{self.folder}/ with {', '.join(self.train + self.test)}"
+
+
+@dataclass(frozen=True)
+class CifarSet:
+    """What tells CIFAR-10 and CIFAR-100 apart."""
+
+    title: str
+    classes: int
+    torchvision_class: str
+    binary: CifarLayout
+    label_bytes: int  # before each record's pixels; the last one counts
+    pickled: CifarLayout
+    label_key: str
+
+
+def load_cifar(settings: DatasetSettings, cifar: CifarSet) -> LabelledData:
+    """Train and test part, from whichever layout is there; the binary one first, it needs no unpickling."""
+    root = settings.folder()
+    if not (cifar.binary.is_in(root) or cifar.pickled.is_in(root)) and settings.download:
+        download(settings, cifar.torchvision_class, root)
+    if cifar.binary.is_in(root):
+        folder = root / cifar.binary.folder
+        parts = [
+            read_binary([folder / name for name in names], cifar.label_bytes, cifar.classes)
+            for names in (cifar.binary.train, cifar.binary.test)
+        ]
+    elif cifar.pickled.is_in(root):
+        folder = root / cifar.pickled.folder
+        parts = [
+            read_pickled([folder / name for name in names], cifar.label_key, cifar.classes)
+            for names in (cifar.pickled.train, cifar.pickled.test)
+        ]
+    else:
+        raise absent(cifar.title, root, f"{cifar.binary}; or {cifar.pickled}")
+    return LabelledData(settings.short_name, cifar.classes, parts[0], parts[1])
+
+
+def read_binary(paths: list[Path], label_bytes: int, classes: int) -> LabelledPart:
+    """Records of `label_bytes` labels, of which the last counts, and 3,072 pixels."""
+    record = label_bytes + PIXELS
+    parts = []
+    for path in paths:
+        raw = np.fromfile(path, np.uint8)
+        if len(raw) == 0 or len(raw) % record:
+            raise InputFileError(
+                f"{one_line(path)} is not a CIFAR binary file: it must be a multiple of {record} bytes, "
+                f"found {len(raw)}: get it again"
+            )
+        parts.append(raw.reshape(-1, record))
+    records = np.concatenate(parts)
+    return _part(records[:, label_bytes:], records[:, label_bytes - 1], classes, paths[0])
+
+
+def read_pickled(paths: list[Path], label_key: str, classes: int) -> LabelledPart:
+    """Dicts with `data` (rows × 3,072 bytes) and a list of labels."""
+    data, labels = [], []
+    for path in paths:
+        content = _unpickled(path)
+        pixels, numbers = content.get("data"), content.get(label_key)
+        if not (
+            isinstance(pixels, np.ndarray)
+            and pixels.dtype == np.uint8
+            and pixels.ndim == 2
+            and pixels.shape[1] == PIXELS
+        ):
+            raise InputFileError(
+                f"{one_line(path)}: 'data' must be an array of rows × {PIXELS} bytes: get the official file"
+            )
+        if not (isinstance(numbers, list) and len(numbers) == len(pixels) and all(isinstance(n, int) for n in numbers)):
+            raise InputFileError(
+                f"{one_line(path)}: {label_key!r} must be a list of {len(pixels)} whole numbers: get the official file"
+            )
+        data.append(pixels)
+        labels.append(np.clip(numbers, -1, classes))
+    return _part(np.concatenate(data), np.concatenate(labels), classes, paths[0])
+
+
+def _part(pixels: npt.NDArray[np.uint8], labels: npt.NDArray[Any], classes: int, path: Path) -> LabelledPart:
+    label = labels.astype(np.int32)
+    if len(label) == 0 or label.min() < 0 or label.max() >= classes:
+        raise InputFileError(
+            f"{one_line(path)}: labels must be 0 to {classes - 1}, found others: get the official file"
+        )
+    return LabelledPart(np.ascontiguousarray(pixels).reshape(-1, 3, 32, 32), label)
+
+
+def _unpickled(path: Path) -> dict[str, Any]:
+    try:
+        with path.open("rb") as file:
+            content = _CifarUnpickler(file, encoding="bytes").load()
+    except InputFileError:
+        raise
+    except Exception as error:  # damaged pickles raise nearly anything
+        raise InputFileError(
+            f"{one_line(path)} is a damaged CIFAR pickle ({one_line(error, 80)}): get it again"
+        ) from error
+    if not isinstance(content, dict):
+        raise InputFileError(
+            f"{one_line(path)} is not a CIFAR file: it must hold a dict, found {type(content).__name__}"
+        )
+    return {
+        key.decode(errors="replace") if isinstance(key, bytes) else str(key): value for key, value in content.items()
+    }
+
+
+class _CifarUnpickler(pickle.Unpickler):
+    """Admits only the names that numpy arrays of bytes need."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in (("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")):
+            return np.empty(0).__reduce__()[0]
+        if (module, name) == ("numpy", "ndarray"):
+            return np.ndarray
+        if (module, name) == ("numpy", "dtype"):
+            return np.dtype
+        if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes in the old protocol
+            return _latin1_bytes
+        raise InputFileError(
+            f"a CIFAR pickle must hold arrays only, found {one_line(module, 40)}.{one_line(name, 40)}: "
+            f"do not trust this file"
+        )
+
+
+def _latin1_bytes(text: str, encoding: str) -> bytes:
+    if encoding not in ("latin1", b"latin1"):
+        raise ValueError(f"bytes in the encoding {encoding!r}")
+    return text.encode("latin1")

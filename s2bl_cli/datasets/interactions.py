@@ -1,0 +1,38 @@
+"""Data of a recommender: users with features, and which items each of them was shown and liked.
+
+There is no one true label a user, so there is nothing to fit a logging policy to: the log is drawn by random
+scores over the items that the user is known to have met (see `logging_policy.random_scores`).
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from s2bl_cli.contract.context_spec import ContextSpec
+
+
+@dataclass(frozen=True)
+class Interactions:
+    """Pairs of one split, sorted by user: user u has the pairs start[u] … start[u+1]−1."""
+
+    users: npt.NDArray[np.int64]  # (users,) rows of the feature matrix
+    start: npt.NDArray[np.int64]  # (users + 1,)
+    item: npt.NDArray[np.int32]  # (pairs,)
+    rewarded: npt.NDArray[np.bool_]  # (pairs,)
+
+
+@dataclass(frozen=True)
+class InteractionData:
+    """Users as contexts, items as actions."""
+
+    name: str
+    actions: int
+    features: npt.NDArray[np.float32]  # (all users, features)
+    train: Interactions
+    test: Interactions
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def context(self) -> ContextSpec:
+        return ContextSpec("float32", (self.features.shape[1],))

@@ -1,0 +1,126 @@
+"""KuaiRec (Gao et al. 2022): users of a video app, how long they watched what, and the users' features.
+
+As in the paper: the context is the user's features, one-hot by category (1,555 of them as published); an item is
+an action; `big_matrix.csv` is for training and `small_matrix.csv`, which is almost fully observed, for testing; a
+watch ratio of at least --watch-ratio is a reward.
+"""
+
+from pathlib import Path
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+
+from s2bl_cli.datasets.dataset_files import absent
+from s2bl_cli.datasets.interactions import InteractionData, Interactions
+from s2bl_cli.datasets.settings import DatasetSettings
+from s2bl_cli.errors import InputFileError, one_line
+
+_FILES = ("user_features.csv", "big_matrix.csv", "small_matrix.csv")
+_FOLDERS = ("KuaiRec/data", "KuaiRec 2.0/data", "KuaiRec", "data", ".")
+_MATRIX_COLUMNS = ("user_id", "video_id", "watch_ratio")
+
+
+def load(settings: DatasetSettings) -> InteractionData:
+    folder = _folder(settings)
+    user_ids, features = _user_features(folder / "user_features.csv")
+    matrices = [_matrix(folder / name) for name in ("big_matrix.csv", "small_matrix.csv")]
+    items = np.unique(np.concatenate([matrix["video_id"].unique().to_numpy() for matrix in matrices]))
+    train, test = (
+        _interactions(matrix, user_ids, items, settings.watch_ratio, folder / name)
+        for matrix, name in zip(matrices, ("big_matrix.csv", "small_matrix.csv"), strict=True)
+    )
+    rewarded = train.rewarded.mean()
+    return InteractionData(
+        name=settings.short_name,
+        actions=len(items),
+        features=features,
+        train=train,
+        test=test,
+        notes=(
+            f"{len(user_ids):,} users with {features.shape[1]:,} one-hot features, {len(items):,} items",
+            f"{rewarded:.1%} of the train pairs have a watch ratio of at least {settings.watch_ratio:g}",
+        ),
+    )
+
+
+def _folder(settings: DatasetSettings) -> Path:
+    root = settings.folder()
+    for folder in _FOLDERS:
+        if all((root / folder / name).is_file() for name in _FILES):
+            return root / folder
+    error = absent("KuaiRec", root, f"{_FOLDERS[0]}/ with {', '.join(_FILES)}")
+    raise InputFileError(
+        str(error).replace(", or fetch it with --download", "; it is to be fetched by hand from its authors' page")
+    )
+
+
+def _csv(path: Path, columns: tuple[str, ...] | None) -> pl.DataFrame:
+    try:
+        frame = pl.read_csv(path, infer_schema_length=None, columns=None if columns is None else list(columns))
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputFileError(
+            f"{one_line(path)} is not the official file ({one_line(error, 120)}): get it again"
+        ) from error
+    if frame.is_empty():
+        raise InputFileError(f"{one_line(path)} has no rows: get it again")
+    return frame
+
+
+def _user_features(path: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
+    """User ids, sorted, and their categories as one-hot rows. A missing value sets none of its column's features."""
+    frame = _csv(path, None)
+    if "user_id" not in frame.columns or not frame["user_id"].dtype.is_integer():
+        raise InputFileError(f"{one_line(path)} must have a column 'user_id' of whole numbers: get the official file")
+    if frame["user_id"].is_duplicated().any():
+        raise InputFileError(f"{one_line(path)} must have one row a user, found a user_id twice: get it again")
+    frame = frame.sort("user_id")
+    # A count that also comes as a range (follow_user_num, follow_user_num_range) is used as the range, a category.
+    counts = {name.removesuffix("_range") for name in frame.columns if name.endswith("_range")}
+    blocks = []
+    for name in frame.columns:
+        if name == "user_id" or name in counts:
+            continue
+        column = frame[name].cast(pl.String)
+        levels = column.drop_nulls().unique().sort()
+        blocks.append((column.to_numpy()[:, None] == levels.to_numpy()[None, :]).astype(np.float32))
+    if not blocks:
+        raise InputFileError(f"{one_line(path)} must have feature columns beside 'user_id': get the official file")
+    return frame["user_id"].to_numpy().astype(np.int64), np.concatenate(blocks, axis=1)
+
+
+def _matrix(path: Path) -> pl.DataFrame:
+    frame = _csv(path, _MATRIX_COLUMNS)
+    faults = [
+        name
+        for name in _MATRIX_COLUMNS
+        if not (frame[name].dtype.is_float() if name == "watch_ratio" else frame[name].dtype.is_integer())
+        and not (name == "watch_ratio" and frame[name].dtype.is_integer())
+    ]
+    if faults or frame.null_count().sum_horizontal().item():
+        what = f"column {faults[0]!r} must be numbers" if faults else "no value may be missing"
+        raise InputFileError(f"{one_line(path)}: {what} in {', '.join(_MATRIX_COLUMNS)}: get the official file")
+    return frame
+
+
+def _interactions(
+    matrix: pl.DataFrame, user_ids: npt.NDArray[np.int64], items: npt.NDArray[np.int64], threshold: float, path: Path
+) -> Interactions:
+    """One pair a user and item, sorted; a video watched twice counts by its longest watch."""
+    pairs = (
+        matrix.group_by("user_id", "video_id")
+        .agg(pl.col("watch_ratio").max())
+        .sort("user_id", "video_id")
+        .with_columns(rewarded=pl.col("watch_ratio") >= threshold)
+    )
+    users, start = np.unique(pairs["user_id"].to_numpy(), return_index=True)
+    row = np.searchsorted(user_ids, users)
+    unknown = (row >= len(user_ids)) | (user_ids[np.minimum(row, len(user_ids) - 1)] != users)
+    if unknown.any():
+        raise InputFileError(f"{one_line(path)}: user {users[unknown][0]} is not in user_features.csv: get both again")
+    return Interactions(
+        users=row.astype(np.int64),
+        start=np.append(start, pairs.height).astype(np.int64),
+        item=np.searchsorted(items, pairs["video_id"].to_numpy()).astype(np.int32),
+        rewarded=pairs["rewarded"].to_numpy(),
+    )

@@ -1,0 +1,180 @@
+"""Your own labelled table: a CSV or Parquet file, one row an example, one column the label.
+
+The table is streamed: a pass learns the encoding and the classes, further passes encode batches, so a table of
+any length is converted in bounded memory. A CSV is first turned into a temporary Parquet file, also streamed.
+"""
+
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import polars as pl
+import pyarrow.parquet as pq
+
+from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_parquet
+from s2bl_cli.contract.logs.schema import SPLITS
+from s2bl_cli.datasets.labelled import LabelledBatch, LabelledPart
+from s2bl_cli.datasets.settings import DatasetSettings
+from s2bl_cli.datasets.table_encoding import TableEncoder
+from s2bl_cli.errors import ContractError, InputFileError, one_line
+
+_SPLIT_COLUMN = "split"
+_SPLIT_SEED = 20_130  # fixed: the same rows are for testing whatever --seed says
+_MOST_CLASSES = 100_000
+_FIT_ROWS = 200_000
+_READ_ROWS = 1 << 15
+_GAPS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"]
+
+
+@dataclass
+class TableData:
+    """A labelled table, streamed from Parquet."""
+
+    name: str
+    source: InputFile
+    settings: DatasetSettings
+    labels: list[Any]  # label values; a row's class is its label's place here
+    encoder: TableEncoder
+    train_rows: int
+    notes: tuple[str, ...]
+    temporary: Any = field(default=None, repr=False)  # keeps a converted CSV's Parquet alive
+
+    @property
+    def classes(self) -> int:
+        return len(self.labels)
+
+    @property
+    def context(self) -> ContextSpec:
+        return ContextSpec("float32", (self.encoder.width,))
+
+    def batches(self, split: str, rows: int) -> Iterator[LabelledBatch]:
+        for frame, is_test in _frames(self.source, self.settings):
+            chosen = frame.filter(pl.Series(is_test if split == "test" else ~is_test))
+            for part in chosen.iter_slices(rows):
+                yield LabelledBatch(self.encoder.encode(part), self._classes_of(part), part)
+
+    def to_fit(self) -> LabelledPart:
+        """All train rows, or a random 200,000 of them where there are more."""
+        rng = np.random.default_rng(_SPLIT_SEED)
+        share = min(1.0, _FIT_ROWS / max(1, self.train_rows))
+        contexts, labels = [], []
+        for batch in self.batches("train", _READ_ROWS):
+            taken = rng.random(len(batch.label)) < share
+            contexts.append(batch.context[taken])
+            labels.append(batch.label[taken])
+        return LabelledPart(np.concatenate(contexts), np.concatenate(labels))
+
+    def _classes_of(self, frame: pl.DataFrame) -> npt.NDArray[np.int32]:
+        column = frame[self.settings.label_column]
+        place = pl.DataFrame(
+            {"label": pl.Series(self.labels, dtype=column.dtype), "at": np.arange(self.classes, dtype=np.int32)}
+        )
+        joined = pl.DataFrame({"label": column}).join(place, on="label", how="left", maintain_order="left")
+        return joined["at"].to_numpy()
+
+
+def load(settings: DatasetSettings) -> TableData:
+    source, temporary = _as_parquet(settings)
+    schema = _schema(source)
+    label = settings.label_column
+    if label not in schema:
+        raise ContractError(
+            f"{source.name}: no column {label!r} to predict: name it with --label-column "
+            f"(its columns: {one_line(', '.join(schema), 160)})"
+        )
+    encoder = TableEncoder(schema, {label, _SPLIT_COLUMN}, settings.max_levels)
+    counts: dict[Any, int] = {}
+    train_rows = test_rows = 0
+    for frame, is_test in _frames(source, settings):
+        counted = frame[label].value_counts()
+        for value, count in zip(counted[label].to_list(), counted["count"].to_list(), strict=True):
+            counts[value] = counts.get(value, 0) + count
+        if len(counts) > _MOST_CLASSES:
+            raise ContractError(
+                f"{source.name}: column {label!r} has more than {_MOST_CLASSES:,} distinct values: "
+                f"it is no class to predict"
+            )
+        encoder.learn(frame.filter(pl.Series(~is_test)))
+        train_rows += int((~is_test).sum())
+        test_rows += int(is_test.sum())
+    encoder.settle()
+    if not train_rows:
+        raise ContractError(f"{source.name}: it has no train rows with a {label!r}")
+    if not encoder.width:
+        raise ContractError(f"{source.name}: it has no numeric or text column beside {label!r} to learn from")
+    unlabelled = pq.read_metadata(source.path).num_rows - train_rows - test_rows
+    notes = [
+        f"{train_rows:,} train and {test_rows:,} test rows",
+        f"{len(counts):,} values of {label} become actions",
+        *encoder.notes(),
+    ]
+    if unlabelled:
+        notes.append(f"{unlabelled:,} rows without a {label} left out")
+    if train_rows > _FIT_ROWS:
+        notes.append(f"the logging policy is fitted to about {_FIT_ROWS:,} random train rows")
+    labels = sorted(counts, key=lambda value: (str(type(value)), value))
+    return TableData(settings.short_name, source, settings, labels, encoder, train_rows, tuple(notes), temporary)
+
+
+def _as_parquet(settings: DatasetSettings) -> tuple[InputFile, Any]:
+    path = Path(settings.dataset)
+    if not path.is_file():
+        raise InputFileError(f"{one_line(path)} does not exist: check the name and the folder")
+    if path.suffix.lower() == ".parquet":
+        return InputFile(one_line(path), str(path), path.name), None
+    temporary = tempfile.NamedTemporaryFile(prefix="s2bl-", suffix=".parquet")  # noqa: SIM115 (lives as long as the data)
+    try:
+        pl.scan_csv(path, infer_schema_length=None, null_values=_GAPS).sink_parquet(temporary.name)
+    except (pl.exceptions.PolarsError, OSError) as error:
+        raise InputFileError(f"{one_line(path)} cannot be read as CSV ({one_line(error, 160)}): mend it") from error
+    return InputFile(one_line(path), temporary.name, path.name), temporary
+
+
+def _schema(source: InputFile) -> pl.Schema:
+    with open_parquet(source) as parquet:
+        try:
+            empty = pl.from_arrow(parquet.schema_arrow.empty_table())
+        except DAMAGED as error:
+            raise damaged(source.name, error) from error
+    assert isinstance(empty, pl.DataFrame)
+    return empty.schema
+
+
+def _frames(source: InputFile, settings: DatasetSettings) -> Iterator[tuple[pl.DataFrame, npt.NDArray[np.bool_]]]:
+    """The labelled rows in order, and which of them are for testing."""
+    rng = np.random.Generator(np.random.Philox(key=_SPLIT_SEED))
+    with open_parquet(source) as parquet:
+        batches = parquet.iter_batches(batch_size=_READ_ROWS)
+        while True:
+            try:
+                batch = next(batches, None)
+                frame = None if batch is None else pl.from_arrow(batch)
+            except DAMAGED as error:
+                raise damaged(source.name, error) from error
+            if frame is None:
+                return
+            assert isinstance(frame, pl.DataFrame)
+            is_test = _test_rows(frame, rng, settings, source.name)
+            labelled = frame[settings.label_column].is_not_null().to_numpy()
+            yield frame.filter(pl.Series(labelled)), is_test[labelled]
+
+
+def _test_rows(
+    frame: pl.DataFrame, rng: np.random.Generator, settings: DatasetSettings, subject: str
+) -> npt.NDArray[np.bool_]:
+    if _SPLIT_COLUMN not in frame.columns:
+        return rng.random(frame.height) < settings.test_share
+    split = frame[_SPLIT_COLUMN].cast(pl.String)
+    wrong = split.filter(~split.is_in(list(SPLITS)) | split.is_null())
+    if len(wrong):
+        raise ContractError(
+            f"{subject}: column 'split' must be {' or '.join(SPLITS)}, found {one_line(wrong[0], 40)!r}; "
+            f"rename or mend it"
+        )
+    is_test: npt.NDArray[np.bool_] = (split == "test").to_numpy()
+    return is_test

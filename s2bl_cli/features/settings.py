@@ -1,0 +1,33 @@
+"""Which pre-trained features. Importing this module imports nothing heavy."""
+
+from dataclasses import dataclass
+
+from s2bl_cli.errors import SettingError
+from s2bl_cli.settings import Between, check_settings, setting
+
+
+@dataclass(frozen=True)
+class FeatureSettings:
+    """Which network's features stand for the images, if any."""
+
+    features: str | None = setting(
+        None,
+        "replace images by the features of this torchvision network, such as resnet50 or mobilenet_v2",
+        metavar="NETWORK",
+    )
+    weights: str | None = setting(
+        None, "its weights, a .pth file (default: the official ones in torch's cache, or fetched with --download)",
+        recorded=False, metavar="FILE",
+    )  # fmt: skip
+    image_size: int | None = setting(
+        None,
+        "pixels to a side that images are resized to for the network (default: 224; 96 on a CPU)",
+        rule=Between(8, 1024),
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.features is None and (self.weights is not None or self.image_size is not None):
+            raise SettingError(
+                "--weights and --image-size go with --features: name the network, such as --features mobilenet_v2"
+            )

@@ -1,0 +1,320 @@
+"""The documentation is true: generated parts are in step, links lead somewhere, commands exist, examples run."""
+
+import importlib.util
+import re
+import shlex
+import shutil
+from collections.abc import Callable
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+from typing import Any, NamedTuple
+
+import pytest
+import typer
+
+from s2bl_cli import registry
+from s2bl_cli.app import VERBS, app, verb_command
+from s2bl_cli.contract.logs.schema import COLUMNS
+from s2bl_cli.contract.scores import SCHEMA
+from s2bl_cli.objectives.methods import Method
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+ALL_PAGES = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "sample_data" / "README.md"]
+
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+
+
+def _load_generate() -> ModuleType:
+    """`docs/generate.py`, which is a script and in no package."""
+    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+generate = _load_generate()
+
+
+def _name(page: Path) -> str:
+    return page.relative_to(ROOT).as_posix()
+
+
+def _section(page: Path, heading: str) -> str:
+    """From a heading of the second level to the next one."""
+    return page.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+
+
+def _fences(text: str, *languages: str) -> list[str]:
+    return [body for language, body in FENCE.findall(text) if language in languages]
+
+
+# --- generated parts ---
+
+
+@pytest.fixture
+def copy(tmp_path: Path) -> Path:
+    """README and docs in a folder of their own."""
+    shutil.copytree(ROOT / "docs", tmp_path / "docs")
+    shutil.copy(ROOT / "README.md", tmp_path)
+    return tmp_path
+
+
+def test_generated_parts_are_in_step() -> None:
+    assert [_name(page) for page in generate.drifted()] == [], "run make docs"
+
+
+def test_check_names_every_drifted_file_and_the_command(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for name in ("README.md", "docs/mask.md", "docs/cli.md"):
+        page = copy / name
+        page.write_text(page.read_text().replace("Hide the feedback", "Show the feedback").replace("1 − ρ", "ρ"))
+    assert generate.main(["--check"], copy) == 1
+    told = capsys.readouterr().err.splitlines()
+    assert len(told) == 3
+    assert all(line.endswith("is not what the code says today: run make docs") for line in told)
+    assert [Path(line.split(" is not ")[0]).name for line in told] == ["README.md", "mask.md", "cli.md"]
+    assert generate.main([], copy) == 0
+    assert generate.main(["--check"], copy) == 0
+
+
+def test_writing_keeps_what_is_written_by_hand(copy: Path) -> None:
+    page = copy / "docs" / "mask.md"
+    before = page.read_text()
+    page.write_text(before.replace("<!-- generated:flags -->", "By hand.\n\n<!-- generated:flags -->\nstale"))
+    generate.main([], copy)
+    assert page.read_text() == before.replace("<!-- generated:flags -->", "By hand.\n\n<!-- generated:flags -->")
+
+
+def test_another_typer_may_lay_help_out_differently_but_not_lose_a_flag() -> None:
+    """Only where the file says that another version made it."""
+    wanted = generate.cli_text()
+    own, other = wanted.splitlines()[0], "<!-- Made by docs/generate.py (typer 99.0, rich 99.0): do not edit. -->"
+    bare = wanted.replace("│", " ").replace("─", "")
+    assert not generate._same_reference(bare, wanted)
+    assert generate._same_reference(bare.replace(own, other), wanted)
+    assert not generate._same_reference(bare.replace(own, other).replace("--tau-mode", ""), wanted)
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("<!-- generated:nothing -->\n<!-- /generated -->\n", "no generated part is called 'nothing'"),
+        ("<!-- generated:models -->\n", "has no <!-- /generated --> after it"),
+    ],
+)
+def test_wrong_markers_are_told(text: str, told: str) -> None:
+    with pytest.raises(SystemExit, match=re.escape(told)):
+        generate.filled(text, ROOT / "docs" / "mask.md")
+
+
+# --- completeness ---
+
+
+@pytest.mark.parametrize("verb", VERBS.names)
+def test_every_verb_has_a_page_and_a_row_in_the_readme(verb: str) -> None:
+    page = ROOT / "docs" / f"{verb}.md"
+    assert page.read_text().startswith(f"# s2bl {verb}\n")
+    assert page.read_text().rstrip().endswith("<!-- /generated -->")
+    assert "<!-- generated:flags -->" in page.read_text()
+    assert f"| [`s2bl {verb}`](docs/{verb}.md) |" in _section(ROOT / "README.md", "Commands")
+
+
+def test_every_registry_is_shown_on_some_page() -> None:
+    shown = "".join(page.read_text() for page in PAGES)
+    registries = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]
+    assert registries
+    for one in registries:
+        for name, entry in one.entries.items():
+            assert f"| `{name}` | {entry.summary} |" in shown, f"{one.kind} {name}"
+
+
+@pytest.mark.parametrize(
+    ("kind", "column"), [*(("Logs", name) for name in COLUMNS), *(("Scores", name) for name in SCHEMA.names)]
+)
+def test_every_column_is_in_the_contract(kind: str, column: str) -> None:
+    table = _section(ROOT / "docs" / "contract.md", kind).split("\n### ")[0]
+    assert any(f"`{column}`" in row.split(" | ")[0] for row in table.splitlines() if row.startswith("| "))
+
+
+# --- links and paths ---
+
+
+def _links(page: Path) -> list[str]:
+    targets = re.findall(r"\]\(([^)\s]+)\)", FENCE.sub("", page.read_text()))
+    return sorted({target for target in targets if "://" not in target})
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", FENCE.sub("", page.read_text()), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize(
+    ("page", "target"),
+    [pytest.param(page, target, id=f"{_name(page)}: {target}") for page in ALL_PAGES for target in _links(page)],
+)
+def test_relative_links_lead_somewhere(page: Path, target: str) -> None:
+    path, _, anchor = target.partition("#")
+    linked = (page.parent / path).resolve() if path else page
+    assert linked.is_file()
+    assert linked.is_relative_to(ROOT)
+    assert not anchor or anchor in _anchors(linked)
+
+
+@pytest.mark.parametrize("page", ALL_PAGES, ids=_name)
+def test_no_page_tells_of_a_machine(page: Path) -> None:
+    """No absolute path: whoever reads it has other folders."""
+    assert re.findall(r"(?<![\w.:/])/(?:\w[\w.-]*/)+[\w.-]*", page.read_text()) == []
+
+
+# --- commands ---
+
+
+class Command(NamedTuple):
+    """A pipeline's one `s2bl` call."""
+
+    page: str
+    words: tuple[str, ...]  # after `s2bl`
+
+
+def _pipelines(text: str) -> list[list[list[str]]]:
+    """The command lines of the shell examples, each as the stages of its pipeline. Output is left out."""
+    lines = [line for body in _fences(text, "sh") for line in body.replace("\\\n", " ").splitlines()]
+    for body in _fences(text, "console"):
+        lines += [line.removeprefix("$ ") for line in body.splitlines() if line.startswith("$ ")]
+    return [_stages(line) for line in lines if line.strip()]
+
+
+def _stages(line: str) -> list[list[str]]:
+    lexer = shlex.shlex(line, posix=True, punctuation_chars="|")
+    lexer.whitespace_split = True
+    stages: list[list[str]] = [[]]
+    for word in lexer:
+        if word == "|":
+            stages.append([])
+        else:
+            stages[-1].append(word)
+    return stages
+
+
+COMMANDS = sorted(
+    {
+        Command(_name(page), tuple(stage[1:]))
+        for page in ALL_PAGES
+        for pipeline in _pipelines(page.read_text())
+        for stage in pipeline
+        if stage[0] == "s2bl"
+    }
+)
+
+
+@cache
+def _top_flags() -> set[str]:
+    return {"-h", "--help"} | {name for option in typer.main.get_command(app).params for name in option.opts}
+
+
+@cache
+def _flags_of(verb: str) -> set[str]:
+    return {"-h", "--help"} | {name for option in verb_command(verb).params for name in option.opts}
+
+
+def test_commands_are_found() -> None:
+    """Were the pages' form to change, the tests below would pass for want of commands."""
+    assert {command.words[0] for command in COMMANDS} >= set(VERBS.names)
+    assert Command("README.md", ("mask", "--rho", "0.2", "-", "-o", "-")) in COMMANDS
+
+
+@pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.page}: s2bl {' '.join(command.words)}")
+def test_command_lines_parse(command: Command) -> None:
+    """With the verb's own parser, which also knows the choices. Nothing is run."""
+    first = command.words[0]
+    if first.startswith("-"):
+        assert set(command.words) <= _top_flags()
+        return
+    assert first in VERBS.names
+    verb_command(first).make_context(first, list(command.words[1:]))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_flags_and_verbs_in_the_prose_exist(page: Path) -> None:
+    for code in re.findall(r"`([^`\n]+)`", FENCE.sub("", page.read_text())):
+        words = code.split()
+        verbs: tuple[str, ...] = VERBS.names
+        if words[0] == "s2bl" and len(words) > 1 and not words[1].startswith("-") and words[1] != "COMMAND":
+            assert words[1] in VERBS.names, code
+            verbs = (words[1],)
+        known = _top_flags().union(*(_flags_of(verb) for verb in verbs))
+        assert {word for word in words if re.match(r"--[a-z]", word)} <= known, code
+
+
+# --- examples that run ---
+
+
+def _run_tiny(run: Callable[..., Any], stages: list[list[str]]) -> Any:
+    """A pipeline in this process: each stage's stdout is the next one's stdin. Whatever trains, trains one epoch."""
+    ran = None
+    for name, *words in stages:
+        assert name == "s2bl"
+        tiny = ["--epochs", "1"] if words[0] in ("make-logs", "train") else []
+        ran = run(*words, *tiny, stdin=None if ran is None else ran.stdout_bytes)
+        assert ran.code == 0, ran.stderr
+    return ran
+
+
+def test_the_pipeline_of_the_readme_runs(run: Callable[..., Any], tmp_path: Path) -> None:
+    tour = _section(ROOT / "README.md", "A tour in 60 seconds")
+    shell = "\n".join(f"```sh\n{body}```" for body in _fences(tour, "sh"))
+    making, scoring = _pipelines(shell)
+    assert [stage[1] for stage in making + scoring] == ["make-logs", "mask", "train", "make-logs", "evaluate", "report"]
+    _run_tiny(run, making)
+    assert (tmp_path / "policy.safetensors").is_file()
+    table = _run_tiny(run, scoring).stdout
+    documented = _fences(tour, "text")[-1]
+    assert table.splitlines()[0] == documented.splitlines()[0]
+    assert [line.split("|")[1:4] for line in table.splitlines()[4:]] == [
+        line.split("|")[1:4] for line in documented.splitlines()[4:]
+    ]
+
+
+def test_bring_your_own_logs_runs(run: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
+    """The README's snippet makes the folder, its commands read it, and the contract's snippet uses the policy."""
+    section = _section(ROOT / "README.md", "Bring your own logs")
+    (snippet,) = _fences(section, "python")
+    exec(compile(snippet, "README.md", "exec"), {})
+    pipelines = _pipelines(section)
+    assert [pipeline[0][1] for pipeline in pipelines] == ["inspect", "train", "inspect"]
+    told = [_run_tiny(run, pipeline).stdout for pipeline in pipelines]
+    _, *documented, more = _fences(section, "console")[0].splitlines()
+    assert more == "…"
+    assert told[-1].splitlines()[: len(documented)] == documented
+    (usage,) = _fences(_section(ROOT / "docs" / "contract.md", "Policies"), "python")
+    used: dict[str, Any] = {}
+    capsys.readouterr()
+    exec(compile(usage, "contract.md", "exec"), used)
+    assert capsys.readouterr().out.startswith("linear 3 [[")
+    assert used["probabilities"].sum() == pytest.approx(1)
+
+
+def test_the_examples_of_additions_are_real() -> None:
+    """Each file of the architecture page runs, and each registry line finds its object in it."""
+    blocks = _fences((ROOT / "docs" / "architecture.md").read_text(), "python")
+    files = {body.split("\n")[0].removeprefix("# "): body for body in blocks if body.startswith("# s2bl_cli/")}
+    lines = [body.split("\n", 1) for body in blocks if body.startswith("# in ")]
+    assert len(files) == 7
+    namespaces: dict[str, dict[str, Any]] = {path: {"__name__": path} for path in files}
+    for path, code in files.items():
+        assert not (ROOT / path).exists()
+        exec(compile(code, path, "exec"), namespaces[path])
+    for head, line in lines:
+        where = re.fullmatch(r"# in (\w+) of s2bl_cli/([\w/]+)\.py", head)
+        assert where is not None
+        table = getattr(import_module("s2bl_cli." + where[2].replace("/", ".")), where[1])
+        ((name, entry),) = eval("{" + line + "}", {"Entry": registry.Entry, "Method": Method}).items()
+        assert name not in (table.entries if isinstance(table, registry.Registry) else table)
+        if isinstance(entry, registry.Entry):
+            module, attribute = entry.target.split(":")
+            assert attribute in namespaces[f"s2bl_cli/{module.replace('.', '/')}.py"]

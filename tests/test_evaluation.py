@@ -1,0 +1,319 @@
+"""Scores: the running mean, the metrics, the logging policy's own, and what a score says of its policy and log."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learning_fixtures import CPU, MADE, arrays_of, one_hot, say_nothing, table_policy, write_arrays
+
+from s2bl_cli.contract.logs.reading import LogArrays, open_logs
+from s2bl_cli.contract.policies import read_policy
+from s2bl_cli.contract.scores import LOGGING_POLICY, Score, read_scores
+from s2bl_cli.errors import ContractError
+from s2bl_cli.evaluation.metrics.metric import Metric
+from s2bl_cli.evaluation.running_mean import RunningMean
+from s2bl_cli.evaluation.scoring import candidates_on, score_on_log
+from s2bl_cli.registry import METRICS
+
+# --- the running mean ---
+
+FINITE = st.floats(-1e6, 1e6)
+
+
+@given(batches=st.lists(st.lists(FINITE, max_size=7), min_size=1, max_size=8))
+@settings(max_examples=200, deadline=None)
+def test_running_mean_is_numpys_whatever_the_batches(batches: list[list[float]]) -> None:
+    mean = RunningMean()
+    for batch in batches:
+        mean.add(np.array(batch, np.float64))
+    values = np.array([value for batch in batches for value in batch])
+    assert mean.count == len(values)
+    if len(values):
+        assert mean.mean == pytest.approx(values.mean(), rel=1e-9, abs=1e-6)
+    if len(values) < 2:
+        assert mean.standard_error is None
+        assert mean.interval() == (None, None)
+    else:
+        error = values.std(ddof=1) / np.sqrt(len(values))
+        assert mean.standard_error == pytest.approx(error, rel=1e-6, abs=1e-6)
+        wanted = (values.mean() - 1.959964 * error, values.mean() + 1.959964 * error)
+        assert mean.interval() == pytest.approx(wanted, rel=1e-5, abs=1e-5 * (1 + error))
+
+
+def test_running_mean_of_float32_computes_in_float64() -> None:
+    """Differences from the mean have no digits left in float32 here."""
+    values = np.array([1.0, 1.0000001, 1.0, 1.0000001, 1.0000002], np.float32)
+    mean = RunningMean()
+    mean.add(values[:2])
+    mean.add(values[2:])
+    wide = values.astype(np.float64)
+    assert mean.mean == pytest.approx(wide.mean(), rel=1e-15)
+    assert mean.standard_error == pytest.approx(wide.std(ddof=1) / np.sqrt(5), rel=1e-6)
+
+
+# --- metrics ---
+
+
+def _metric(name: str) -> Metric:
+    metric: Metric = METRICS.load(name)
+    return metric
+
+
+PI = np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.4, 0.4, 0.2]], np.float32)
+
+
+def test_argmax_accuracy_by_hand() -> None:
+    """Likeliest are 0, 2 and, of the tie of 0 and 1, the smaller: 0."""
+    assert _metric("argmax-accuracy").of_policy(PI, np.array([0, 1, 0])).tolist() == [1, 0, 1]
+    assert _metric("argmax-accuracy").of_policy(PI, np.array([1, 2, 1])).tolist() == [0, 1, 0]
+
+
+def test_sampled_accuracy_by_hand() -> None:
+    """The label's probability; of draws, whether they are the label."""
+    metric = _metric("sampled-accuracy")
+    assert metric.of_policy(PI, np.array([0, 1, 2])) == pytest.approx([0.5, 0.2, 0.2])
+    assert metric.of_draws is not None
+    assert metric.of_draws(np.array([0, 1, 2]), np.array([0, 2, 2])).tolist() == [1, 0, 1]
+
+
+@pytest.mark.parametrize("name", METRICS.names)
+def test_every_metric_goes_by_its_name_and_rates_certainty_highest(name: str) -> None:
+    metric = _metric(name)
+    label = np.array([2, 0, 1, 1])
+    sure = np.eye(3, dtype=np.float32)
+    assert metric.name == name
+    assert metric.of_policy(sure[label], label).tolist() == [1, 1, 1, 1]
+    assert metric.of_policy(sure[(label + 1) % 3], label).tolist() == [0, 0, 0, 0]
+
+
+# --- scores on a log ---
+
+
+def _rows(**changes: Any) -> LogArrays:
+    """Contexts 0 0 1 1 of the test split, then one train row. The logging policy draws 0 1 1 0; labels are 0 0 1 1."""
+    rows = arrays_of(
+        one_hot([0, 0, 1, 1, 0], 2),
+        [0, 1, 1, 0, 0],
+        [0.75, 0.25, 0.5, 0.5, 0.75],
+        [-1, 0, -1, 0, -1],
+        label=[0, 0, 1, 1, 0],
+        pi0=[[0.75, 0.25], [0.75, 0.25], [0.5, 0.5], [0.5, 0.5], [0.75, 0.25]],
+        is_test=[True, True, True, True, False],
+    )
+    return replace(rows, **changes)
+
+
+TABLE = [[0.9, 0.1], [0.6, 0.4]]  # π(a|x): right in context 0, wrong in context 1
+
+
+def _scores(log: Path, *policies: Path, split: str = "test") -> list[Score]:
+    candidates = candidates_on([read_policy(str(policy)) for policy in policies], CPU)
+    with open_logs([str(log)]) as opened:
+        return score_on_log(candidates, opened, split, CPU, say_nothing)
+
+
+def _values(scores: list[Score], policy: str) -> dict[str, tuple[float, int]]:
+    return {score.metric: (round(score.value, 6), score.rows) for score in scores if score.policy == policy}
+
+
+def test_scores_by_hand(tmp_path: Path) -> None:
+    """On the four test rows: the policy's likeliest action is 0 always, right in 2 of 4; the label's probability is
+    0.9 0.9 0.4 0.4, mean 0.65. The logging policy: likeliest 0 0 0 0 (a tie goes to 0), right in 2 of 4; 0.75 0.75
+    0.5 0.5, mean 0.625."""
+    log = write_arrays(tmp_path / "log.parquet", _rows(), 2)
+    policy = table_policy(tmp_path / "p.safetensors", TABLE)
+    scores = _scores(log, policy)
+    learned, logging = _values(scores, "p.safetensors"), _values(scores, LOGGING_POLICY)
+    assert (learned["argmax-accuracy"], learned["sampled-accuracy"]) == ((0.5, 4), (0.65, 4))
+    assert (logging["argmax-accuracy"], logging["sampled-accuracy"]) == ((0.5, 4), (0.625, 4))
+    sampled = next(score for score in scores if score.metric == "sampled-accuracy" and score.policy_sha256)
+    error = np.std([0.9, 0.9, 0.4, 0.4], ddof=1) / 2
+    assert sampled.stderr == pytest.approx(error, rel=1e-6)
+    assert (sampled.low, sampled.high) == pytest.approx((0.65 - 1.959964 * error, 0.65 + 1.959964 * error), rel=1e-6)
+
+
+def test_logging_policy_without_its_distribution_is_scored_by_its_draws(tmp_path: Path) -> None:
+    """Draws 0 1 1 0 against labels 0 0 1 1: right in 2 of 4. What is likeliest, draws cannot tell."""
+    log = write_arrays(tmp_path / "log.parquet", _rows(pi0=None), 2)
+    scores = _scores(log, table_policy(tmp_path / "p.safetensors", TABLE))
+    logging = _values(scores, LOGGING_POLICY)
+    assert logging["sampled-accuracy"] == (0.5, 4)
+    assert "argmax-accuracy" not in logging
+
+
+@pytest.mark.parametrize(("split", "rows", "value"), [("test", 4, 0.65), ("train", 1, 0.9), ("all", 5, 0.7)])
+def test_split_chooses_the_rows(tmp_path: Path, split: str, rows: int, value: float) -> None:
+    log = write_arrays(tmp_path / "log.parquet", _rows(), 2)
+    scores = _scores(log, table_policy(tmp_path / "p.safetensors", TABLE), split=split)
+    assert _values(scores, "p.safetensors")["sampled-accuracy"] == (value, rows)
+    assert {score.split for score in scores} == {split}
+    if rows == 1:
+        assert {(score.stderr, score.low, score.high) for score in scores} == {(None, None, None)}
+
+
+def test_many_policies_in_one_pass_are_each_alone(tmp_path: Path) -> None:
+    log = write_arrays(tmp_path / "log.parquet", _rows(), 2)
+    rng = np.random.default_rng(0)
+    policies = [table_policy(tmp_path / f"{i}.safetensors", rng.dirichlet([1, 1], size=2)) for i in range(4)]
+    together = _scores(log, *policies)
+    alone = [score for policy in policies for score in _scores(log, policy) if score.policy != LOGGING_POLICY]
+    assert [score for score in together if score.policy != LOGGING_POLICY] == alone
+    assert len(alone) == 4 * len(METRICS.names)
+    assert len({score.value for score in alone if score.metric == "sampled-accuracy"}) == 4
+
+
+# --- what does not fit ---
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        ([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], "its actions are 3, the log's 2"),
+        ([[0.5, 0.5]] * 3, "its contexts are 3 float32, the log's 2 float32"),
+    ],
+    ids=["actions", "contexts"],
+)
+def test_policy_of_another_kind_is_refused(tmp_path: Path, table: list[list[float]], line: str) -> None:
+    log = write_arrays(tmp_path / "log.parquet", _rows(), 2)
+    with pytest.raises(ContractError) as raised:
+        _scores(log, table_policy(tmp_path / "p.safetensors", table))
+    assert str(raised.value) == (
+        f"p.safetensors does not fit {log}: {line}; evaluate a policy on logs of the kind it was trained on"
+    )
+
+
+def test_log_without_labels_is_refused(tmp_path: Path) -> None:
+    log = write_arrays(tmp_path / "log.parquet", _rows(label=None), 2)
+    with pytest.raises(ContractError) as raised:
+        _scores(log, table_policy(tmp_path / "p.safetensors", TABLE))
+    assert str(raised.value) == (f"{log}: it has no column 'label', which accuracies need: name it with --label-column")
+
+
+@pytest.mark.parametrize(("is_test", "split", "other"), [(False, "test", "train"), (True, "train", "test")])
+def test_split_without_rows_is_refused(tmp_path: Path, is_test: bool, split: str, other: str) -> None:
+    log = write_arrays(tmp_path / "log.parquet", _rows(is_test=np.full(5, is_test)), 2)
+    with pytest.raises(ContractError) as raised:
+        _scores(log, table_policy(tmp_path / "p.safetensors", TABLE), split=split)
+    assert str(raised.value) == f"{log}: it has no rows of the {split} split; try --split {other}"
+
+
+@pytest.mark.parametrize("split", ["all", "test"])
+def test_log_without_rows_is_refused(tmp_path: Path, split: str) -> None:
+    log = write_arrays(tmp_path / "log.parquet", _rows().take(np.zeros(5, bool)), 2)
+    with pytest.raises(ContractError) as raised:
+        _scores(log, table_policy(tmp_path / "p.safetensors", TABLE), split=split)
+    assert str(raised.value) == f"{log}: it has no rows"
+
+
+def test_log_without_a_split_column_has_no_test_split(run: Callable[..., Any], tmp_path: Path) -> None:
+    log = write_arrays(tmp_path / "log.parquet", _rows(), 2)
+    pq.write_table(pq.read_table(log).drop_columns(["split"]).replace_schema_metadata(None), "plain.parquet")
+    table_policy(tmp_path / "p.safetensors", TABLE)
+    ran = run("evaluate", "p.safetensors", "--logs", "plain.parquet", "--quiet")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: plain.parquet: it has no test split (no column 'split'); try --split all\n",
+    )
+    ran = run("evaluate", "p.safetensors", "--logs", "plain.parquet", "--quiet", "--split", "all")
+    assert (ran.code, ran.stderr) == (0, "")
+    table, _ = read_scores([str(tmp_path / "scores.parquet")])
+    assert set(table["dataset"].to_pylist()) == {None, "plain"}  # the policy's lineage has no origin
+    assert set(table["rows"].to_pylist()) == {5}
+
+
+def test_distribution_that_is_none_is_told_and_not_scored(tmp_path: Path) -> None:
+    wrong = write_arrays(tmp_path / "log.parquet", _rows(pi0=np.full((5, 2), 0.9, np.float32)), 2)
+    with pytest.raises(ContractError, match="pi0 must hold probabilities that sum to 1: 5 rows"):
+        _scores(wrong, table_policy(tmp_path / "p.safetensors", TABLE))
+    swapped = write_arrays(tmp_path / "log.parquet", _rows(pi0=np.tile([[0.1, 0.9]], (5, 1)).astype(np.float32)), 2)
+    with pytest.raises(ContractError, match="pi0 of the logged action must equal propensity: 5 rows"):
+        _scores(swapped, table_policy(tmp_path / "p.safetensors", TABLE))
+
+
+def test_policy_whose_logits_overflow_is_told(tmp_path: Path) -> None:
+    """Its weights are numbers, but 2 · 3e38 has no float32."""
+    log = write_arrays(tmp_path / "log.parquet", _rows(context=2 * _rows().context), 2)
+    loaded = read_policy(str(table_policy(tmp_path / "p.safetensors", TABLE)))
+    loaded.policy.tensors["body.1.weight"][:] = 3e38
+    with open_logs([str(log)]) as opened, pytest.raises(ContractError) as raised:
+        score_on_log(candidates_on([loaded], CPU), opened, "test", CPU, say_nothing)
+    assert str(raised.value) == (f"p.safetensors: its probabilities on {log} are not numbers; train the policy again")
+
+
+# --- what a score says of its origin ---
+
+
+def test_scores_tell_where_policy_and_log_come_from(run: Callable[..., Any], tmp_path: Path) -> None:
+    for words in (
+        ("make-logs", "--tau", 3, "--epochs", 1, "--logging-model", "mlp", "--hidden", 8, "-o", "logs.parquet"),
+        ("mask", "--rho", 0.25, "logs.parquet", "-o", "masked.parquet"),
+        ("train", "--reg", "kl", "--reg-rows", "known", "--lam", 0.5, "--nu", 0.01, "--seed", 7, "--epochs", 1,
+         "masked.parquet", "-o", "p.safetensors"),
+        ("evaluate", "p.safetensors", "--logs", "logs.parquet", "-o", "scores.parquet"),
+    ):  # fmt: skip
+        assert run(*words, "--quiet").code == 0
+    table, lineages = read_scores([str(tmp_path / "scores.parquet")])
+    rows = table.to_pylist()
+    learned = [row for row in rows if row["policy"] == "p.safetensors"]
+    logging = [row for row in rows if row["policy"] == LOGGING_POLICY]
+    assert [row["metric"] for row in learned] == list(METRICS.names)
+    assert [row["metric"] for row in logging] == ["sampled-accuracy"]
+    log_digest = _digest(tmp_path / "logs.parquet")
+    for row in learned:
+        expected = {
+            "policy_sha256": _digest(tmp_path / "p.safetensors"), "log": "logs.parquet", "log_sha256": log_digest,
+            "dataset": "sample", "tau": 3.0, "rho": 0.25, "method": "kl-s2blk", "risk": "tips", "reg": "kl",
+            "reg_rows": "known", "lam": 0.5, "nu": 0.01, "model": "linear", "seed": 7, "split": "test", "rows": 1000,
+        }  # fmt: skip
+        assert expected.items() <= row.items()
+    expected = {
+        "policy_sha256": None, "log_sha256": log_digest, "dataset": "sample", "tau": 3.0, "rho": None,
+        "method": LOGGING_POLICY, "risk": None, "reg": None, "lam": None, "nu": None, "model": "mlp", "seed": None,
+    }  # fmt: skip
+    assert expected.items() <= logging[0].items()
+    assert [source.role for source in lineages[0].inputs] == ["policy", "logs"]
+    assert lineages[0].settings == {"split": "test"}
+
+
+def test_foreign_log_gives_its_file_name_as_the_dataset(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Through a mask as well, for the policy and for the logging policy alike."""
+    log = write_arrays(tmp_path / "log.parquet", _rows(pi0=None), 2)
+    pq.write_table(pq.read_table(log).replace_schema_metadata(None), tmp_path / "clicks.parquet")
+    for words in (
+        ("mask", "--rho", 1, "clicks.parquet", "-o", "masked.parquet"),
+        ("train", "masked.parquet", "--epochs", 1, "-o", "p.safetensors"),
+        ("evaluate", "p.safetensors", "--logs", "clicks.parquet", "--logs", "masked.parquet", "-o", "scores.parquet"),
+    ):
+        ran = run(*words, "--quiet")
+        assert (ran.code, ran.stderr) == (0, "")
+    table, _ = read_scores([str(tmp_path / "scores.parquet")])
+    assert set(table["dataset"].to_pylist()) == {"clicks"}
+    assert set(table["tau"].to_pylist()) == {None}
+    assert table["log"].to_pylist() == ["clicks.parquet"] * 3 + ["masked.parquet"] * 3
+
+
+def test_scores_file_has_one_row_a_policy_log_and_metric(run: Callable[..., Any], tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        write_arrays(tmp_path / f"{name}.parquet", _rows(), 2, replace(MADE, settings={"dataset": name, "tau": 2}))
+    table_policy(tmp_path / "p.safetensors", TABLE)
+    table_policy(tmp_path / "q.safetensors", TABLE[::-1])
+    ran = run("evaluate", "p.safetensors", "q.safetensors", "--logs", "a.parquet", "--logs", "b.parquet")
+    assert ran.code == 0
+    assert ran.stdout == ""
+    table: pa.Table = read_scores([str(tmp_path / "scores.parquet")])[0]
+    keys = list(zip(*(table[name].to_pylist() for name in ("policy", "log", "metric")), strict=True))
+    assert len(keys) == len(set(keys)) == 3 * 2 * len(METRICS.names)
+    logging = table.filter(pa.compute.equal(table["method"], LOGGING_POLICY))
+    assert logging["dataset"].to_pylist() == ["a", "a", "b", "b"]
+
+
+def _digest(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()

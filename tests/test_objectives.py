@@ -1,0 +1,311 @@
+"""Risks, regularisers, their sum and their names: by hand, by brute force, and by their closed-form optima."""
+
+import itertools
+import math
+from collections.abc import Callable
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import torch
+from learning_fixtures import CPU, arrays_of, default_device_elsewhere, one_hot
+from torch import Tensor
+
+from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.policies import NetworkSpec
+from s2bl_cli.models.network import PolicyNetwork, build_network
+from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
+from s2bl_cli.objectives.methods import DEFAULT_LAM, DEFAULT_METHOD, METHODS, method_name
+from s2bl_cli.objectives.objective import objective_of
+from s2bl_cli.registry import REGULARISERS, RISKS
+from s2bl_cli.training.device_log import DeviceLog, device_log
+
+NU = 0.01
+EVERY = [f"risk:{name}" for name in RISKS.names] + [f"reg:{name}" for name in REGULARISERS.names]
+WITH_TERM = [name for name in EVERY if not name.endswith(":none")]
+
+
+def _value(name: str, log_pi: Tensor, p: Tensor, third: Tensor, nu: float) -> Tensor:
+    """Any risk or regulariser on a batch; `third` is the batch's third field, the cost negated or the weight."""
+    kind, entry = name.split(":")
+    value: Tensor
+    if kind == "risk":
+        value = RISKS.load(entry)(KnownBatch(log_pi, p, -third), nu)
+    else:
+        value = REGULARISERS.load(entry)(AnyBatch(log_pi, p, third), nu)
+    return value
+
+
+@pytest.mark.parametrize("name", WITH_TERM)
+def test_gradient_is_the_derivative(name: str) -> None:
+    log_pi = torch.tensor([-0.1, -1.0, -3.0, -8.0], dtype=torch.float64, requires_grad=True)
+    p = torch.tensor([0.6, 0.3, 0.05, 0.001], dtype=torch.float64)
+    third = torch.tensor([1.0, 0.5, 0.25, 2.0], dtype=torch.float64)
+    assert torch.autograd.gradcheck(lambda x: _value(name, x, p, third, NU), (log_pi,))
+    (gradient,) = torch.autograd.grad(_value(name, log_pi, p, third, NU), log_pi)
+    assert gradient.abs().min() > 0  # every row counts
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("name", EVERY)
+def test_value_is_a_scalar_of_the_batch_device_and_dtype(name: str, dtype: torch.dtype) -> None:
+    log_pi = torch.tensor([-0.5, -2.0, -4.0], dtype=dtype)
+    p = torch.tensor([0.5, 0.1, 0.01], dtype=dtype)
+    third = torch.tensor([1.0, 0.0, 0.5], dtype=dtype)
+    with default_device_elsewhere():
+        value = _value(name, log_pi, p, third, NU)
+    assert (value.shape, value.dtype, value.device) == ((), dtype, CPU)
+
+
+@pytest.mark.parametrize("name", WITH_TERM)
+def test_value_and_gradient_are_finite_at_tiny_probabilities(name: str) -> None:
+    log_pi = torch.tensor([-1e-7, -100.0, -1e4, -1e30], requires_grad=True)
+    p = torch.tensor([1e-30, 1e-38, 1.0, 1e-20])
+    value = _value(name, log_pi, p, torch.ones(4), 0.001)
+    (gradient,) = torch.autograd.grad(value, log_pi)
+    assert torch.isfinite(value)
+    assert torch.isfinite(gradient).all()
+
+
+def test_tips_by_hand() -> None:
+    """c·π/max(ν, p) at ν = 0.1: −1·0.5/0.5 = −1; −0.5·0.2/0.1 = −1 (p = 0.05 counts as 0.1); 0. Mean −2/3."""
+    batch = KnownBatch(
+        torch.tensor([0.5, 0.2, 0.9], dtype=torch.float64).log(),
+        torch.tensor([0.5, 0.05, 0.3], dtype=torch.float64),
+        torch.tensor([-1.0, -0.5, 0.0], dtype=torch.float64),
+    )
+    assert RISKS.load("tips")(batch, 0.1).item() == pytest.approx(-2 / 3, abs=1e-12)
+
+
+def test_wce_by_hand() -> None:
+    """Actions 0, 0, 1; π = 1/2, 1/4, 1/8; p = 1/2, 1/4, 1/4. The terms −p·log π are 1/2, 1/2 and 3/4 of ln 2.
+    Σ_a (1/m_a) Σ = (1/2)(1/2 + 1/2) + 3/4 = 5/4 of ln 2."""
+    batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.5, 0.25, 0.25])
+    assert REGULARISERS.load("wce")(batch, 0.3).item() == pytest.approx(1.25 * math.log(2), abs=1e-12)
+
+
+def test_kl_by_hand() -> None:
+    """Actions 0, 0, 1; π = 1/4, 1/2, 1/2; p = 1/2, 1/4, 1/16; ν = 1/4. The terms π·log(π/max(ν, p)) are −1/4, 1/2
+    and 1/2 of ln 2 (the last p counts as 1/4). Σ_a (1/m_a) Σ = (1/2)(−1/4 + 1/2) + 1/2 = 5/8 of ln 2."""
+    batch = _three_rows(pi=[0.25, 0.5, 0.5], p=[0.5, 0.25, 0.0625])
+    assert REGULARISERS.load("kl")(batch, 0.25).item() == pytest.approx(0.625 * math.log(2), abs=1e-12)
+
+
+def _three_rows(pi: list[float], p: list[float]) -> AnyBatch:
+    """Two rows of action 0 and one of action 1: N/m_a is 3/2 and 3."""
+    weight = torch.tensor([1.5, 1.5, 3.0], dtype=torch.float64)
+    return AnyBatch(torch.tensor(pi, dtype=torch.float64).log(), torch.tensor(p, dtype=torch.float64), weight)
+
+
+def test_tips_without_truncation_is_plain_ips() -> None:
+    rng = np.random.default_rng(0)
+    pi, p, c = rng.random(50), rng.random(50) ** 4, -rng.random(50)
+    batch = KnownBatch(torch.tensor(pi).log(), torch.tensor(p), torch.tensor(c))
+    plain = float(np.mean(c * pi / p))
+    assert RISKS.load("tips")(batch, 0.0).item() == pytest.approx(plain, rel=1e-12)
+    assert RISKS.load("tips")(batch, 1e-12).item() == pytest.approx(plain, rel=1e-12)
+    assert abs(RISKS.load("tips")(batch, 0.1).item()) < abs(plain)
+
+
+def test_kl_is_zero_where_the_policy_is_the_truncated_logging_policy() -> None:
+    p = torch.tensor([0.5, 0.2, 0.01], dtype=torch.float64)
+    weight = torch.tensor([1.0, 7.0, 3.0], dtype=torch.float64)
+    assert REGULARISERS.load("kl")(AnyBatch(p.clamp(min=0.1).log(), p, weight), 0.1).item() == 0
+    assert REGULARISERS.load("kl")(AnyBatch(p.log(), p, weight), 0.1).item() != 0
+
+
+def test_wce_does_not_depend_on_nu() -> None:
+    batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.5, 0.001, 0.25])
+    values = {REGULARISERS.load("wce")(batch, nu).item() for nu in (0.0, 0.1, 1.0)}
+    assert len(values) == 1
+
+
+def test_none_is_zero_on_both_sides() -> None:
+    row = torch.tensor([0.5])
+    assert RISKS.load("none")(KnownBatch(row, row, row), NU).item() == 0
+    assert REGULARISERS.load("none")(AnyBatch(row, row, row), NU).item() == 0
+
+
+# --- the log, its counts and its batches ---
+
+ROW_TERMS: dict[str, Callable[[float, float, float], float]] = {
+    "wce": lambda pi, p, nu: -p * math.log(pi),
+    "kl": lambda pi, p, nu: pi * (math.log(pi) - math.log(max(nu, p))),
+}
+
+
+def _small_log(*, reg_on_known: bool = False) -> tuple[PolicyNetwork, DeviceLog]:
+    """Six rows, four actions of which action 3 was never logged, and a policy that is not uniform; float64."""
+    rng = np.random.default_rng(3)
+    arrays = arrays_of(
+        context=rng.standard_normal((6, 2)).astype(np.float32),
+        action=[0, 0, 0, 1, 2, 2],
+        propensity=[0.5, 0.25, 0.005, 0.125, 0.75, 1.0],
+        cost=[-1, np.nan, 0, np.nan, -0.5, -1],
+    )
+    torch.manual_seed(0)
+    network = build_network(NetworkSpec("mlp", ContextSpec("float32", (2,)), 4, (5,))).double()
+    return network, _in_float64(device_log(arrays, 4, reg_on_known=reg_on_known, device=CPU))
+
+
+def _in_float64(data: DeviceLog) -> DeviceLog:
+    return data._replace(p=data.p.double(), c=data.c.double(), action_weight=data.action_weight.double())
+
+
+@pytest.mark.parametrize("rows", ["all", "known"])
+@pytest.mark.parametrize("name", ROW_TERMS)
+def test_regulariser_is_the_sum_over_actions_of_means_over_their_rows(name: str, rows: str) -> None:
+    network, data = _small_log(reg_on_known=rows == "known")
+    with torch.no_grad():
+        pi = torch.softmax(network(data.context), dim=1).numpy()
+        value = REGULARISERS.load(name)(data.any_batch(network, data.reg_rows), NU).item()
+    expected = 0.0
+    for action in range(4):
+        of_action = [i for i in data.reg_rows.tolist() if data.action[i] == action]
+        if of_action:
+            terms = [ROW_TERMS[name](pi[i, action], data.p[i].item(), NU) for i in of_action]
+            expected += sum(terms) / len(of_action)
+    assert value == pytest.approx(expected, rel=1e-6)  # the counts are kept as float32
+
+
+def test_risk_is_the_mean_over_known_rows() -> None:
+    network, data = _small_log()
+    with torch.no_grad():
+        pi = torch.softmax(network(data.context), dim=1)[torch.arange(6), data.action].numpy()
+        value = RISKS.load("tips")(data.known_batch(network, data.known_rows), NU).item()
+    terms = [-1 * pi[0] / 0.5, 0 * pi[2] / NU, -0.5 * pi[4] / 0.75, -1 * pi[5] / 1.0]
+    assert data.known_rows.tolist() == [0, 2, 4, 5]
+    assert value == pytest.approx(sum(terms) / 4, rel=1e-12)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_minibatch_estimates_average_to_the_full_value(name: str) -> None:
+    """Over the batches of an equal partition, and over all batches of two rows. Counting actions inside the
+    batch instead of over the log would fail here."""
+    network, data = _small_log()
+    kind, entry = name.split(":")
+    rows = data.known_rows if kind == "risk" else data.reg_rows
+
+    def value(index: tuple[int, ...]) -> float:
+        if kind == "risk":
+            return float(RISKS.load(entry)(data.known_batch(network, torch.tensor(index)), NU).item())
+        return float(REGULARISERS.load(entry)(data.any_batch(network, torch.tensor(index)), NU).item())
+
+    numbers = rows.tolist()
+    full = value(tuple(numbers))
+    partition = [value((a, b)) for a, b in zip(numbers[::2], numbers[1::2], strict=True)]
+    pairs = [value(pair) for pair in itertools.combinations(numbers, 2)]
+    assert np.mean(partition) == pytest.approx(full, rel=1e-12, abs=1e-15)
+    assert np.mean(pairs) == pytest.approx(full, rel=1e-12, abs=1e-15)
+
+
+def test_action_weights_are_counted_over_the_regularised_rows() -> None:
+    """Six rows of actions 0 0 0 1 2 2: N/m_a = 2, 6, 3. Known are four of actions 0 0 2 2: 2, –, 2."""
+    assert _small_log()[1].action_weight.tolist() == [2, 6, 3, 0]
+    assert _small_log(reg_on_known=True)[1].action_weight.tolist() == [2, 0, 2, 0]
+
+
+# --- the sum ---
+
+
+LEARNABLE = [pair for pair in itertools.product(RISKS.names, REGULARISERS.names) if pair != ("none", "none")]
+
+
+@pytest.mark.parametrize(("risk", "reg"), LEARNABLE)
+def test_objective_is_risk_plus_lam_times_regulariser(risk: str, reg: str) -> None:
+    network, data = _small_log()
+    known, rows = data.known_batch(network, data.known_rows), data.any_batch(network, data.reg_rows)
+    expected = RISKS.load(risk)(known, NU).item() + 3 * REGULARISERS.load(reg)(rows, NU).item()
+    assert objective_of(risk, reg, 3, NU)(known, rows).item() == pytest.approx(expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("reg", REGULARISERS.names)
+def test_lam_zero_is_the_plain_risk(reg: str) -> None:
+    network, data = _small_log()
+    known, rows = data.known_batch(network, data.known_rows), data.any_batch(network, data.reg_rows)
+    assert torch.equal(objective_of("tips", reg, 0, NU)(known, rows), RISKS.load("tips")(known, NU))
+    assert objective_of("tips", reg, 0, NU).regulariser is None
+
+
+# --- optima, on a population that is enumerated ---
+
+PI0_COUNTS = np.array([[10, 6, 4], [2, 12, 6], [5, 5, 10]])  # rows of context x with action a: π₀ is exact
+PI0 = PI0_COUNTS / 20
+MARGINAL = PI0.mean(axis=0)  # the contexts are equally frequent
+
+
+def _optimum(reg: str) -> npt.NDArray[np.float64]:
+    """π(a|x) of the linear policy that minimises the regulariser over all rows of the population."""
+    pairs = [(x, a) for x in range(3) for a in range(3) for _ in range(PI0_COUNTS[x, a])]
+    contexts, action = [x for x, _ in pairs], [a for _, a in pairs]
+    arrays = arrays_of(one_hot(contexts, 3), action, PI0[contexts, action], np.full(len(pairs), np.nan))
+    data = _in_float64(device_log(arrays, 3, reg_on_known=False, device=CPU))
+    network = build_network(NetworkSpec("linear", ContextSpec("float32", (3,)), 3)).double()
+    objective = objective_of("none", reg, 1.0, 0.0)
+    optimizer = torch.optim.LBFGS(
+        network.parameters(), max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
+    )
+
+    def closure() -> Tensor:
+        optimizer.zero_grad()
+        loss = objective(None, data.any_batch(network, data.reg_rows))
+        torch.autograd.backward(loss)
+        return loss
+
+    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    with torch.no_grad():
+        pi: npt.NDArray[np.float64] = torch.softmax(network(torch.eye(3, dtype=torch.float64)), dim=1).numpy()
+    return pi
+
+
+def test_wce_optimum_sharpens_the_logging_policy() -> None:
+    """Σ_x q(x) Σ_a (π₀²/M_a)·(−log π) is least at π ∝ π₀²/M_a, M_a the marginal of the action."""
+    expected = PI0**2 / MARGINAL
+    expected /= expected.sum(axis=1, keepdims=True)
+    assert np.abs(_optimum("wce") - expected).max() < 1e-6
+    assert np.abs(PI0 - expected).max() > 0.05  # far from π₀ itself: the test can tell them apart
+
+
+def test_kl_optimum_of_the_sampled_form() -> None:
+    """Σ_a w_a·π log(π/π₀) with w_a = π₀/M_a on the simplex: w_a(log(π/π₀) + 1) = μ for every a, so
+    π = π₀·exp(μ/w_a − 1) with the μ that makes it sum to 1. Not π₀: the per-action form is not the divergence."""
+    weight = PI0 / MARGINAL
+    expected = np.stack([_kl_row(PI0[x], weight[x]) for x in range(3)])
+    assert np.abs(_optimum("kl") - expected).max() < 1e-6
+    assert np.abs(PI0 - expected).max() > 0.02
+
+
+def _kl_row(pi0: npt.NDArray[np.float64], weight: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    low, high = -50.0, 50.0
+    for _ in range(200):
+        middle = (low + high) / 2
+        low, high = (middle, high) if (pi0 * np.exp(middle / weight - 1)).sum() < 1 else (low, middle)
+    row: npt.NDArray[np.float64] = pi0 * np.exp(low / weight - 1)
+    return row
+
+
+# --- methods ---
+
+
+def test_methods_are_different_combinations_with_different_titles() -> None:
+    assert len({(m.risk, m.reg, m.reg_rows) for m in METHODS.values()}) == len(METHODS)
+    assert len({m.title for m in METHODS.values()}) == len(METHODS)
+
+
+@pytest.mark.parametrize("name", METHODS)
+def test_method_name_inverts_the_table(name: str) -> None:
+    method = METHODS[name]
+    assert method_name(method.risk, method.reg, method.reg_rows) == name
+    assert method.risk in RISKS.names
+    assert method.reg in REGULARISERS.names
+    assert method.reg_rows in ("all", "known")
+
+
+def test_combinations_without_a_name_are_spelled_out() -> None:
+    assert method_name("none", "wce", "known") == "none+wce-known"
+    assert method_name("tips", "none", "known") == "tips"  # without a regulariser its rows mean nothing
+
+
+def test_every_regulariser_has_a_default_weight() -> None:
+    assert set(DEFAULT_LAM) == set(REGULARISERS.names)
+    assert DEFAULT_METHOD in METHODS

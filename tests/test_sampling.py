@@ -1,0 +1,69 @@
+"""Which rows each step sees."""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from learning_fixtures import default_device_elsewhere
+from torch import Tensor
+
+from s2bl_cli.training.sampling import epoch_steps, shuffled
+
+
+def _drawn(rows: int, steps: int, batch_size: int, seed: int = 0) -> Tensor:
+    """Steps over rows numbered 100, 103, 106, …: positions taken for row numbers would show."""
+    return shuffled(100 + 3 * torch.arange(rows), steps, batch_size, torch.Generator().manual_seed(seed))
+
+
+@given(rows=st.integers(1, 40), steps=st.integers(1, 20), batch_size=st.integers(1, 16), seed=st.integers(0, 99))
+@settings(max_examples=200, deadline=None)
+def test_each_row_comes_once_before_any_comes_again(rows: int, steps: int, batch_size: int, seed: int) -> None:
+    drawn = _drawn(rows, steps, batch_size, seed)
+    assert drawn.shape == (steps, min(batch_size, rows))
+    order = drawn.flatten().tolist()
+    every = {100 + 3 * i for i in range(rows)}
+    for start in range(0, len(order), rows):
+        turn = order[start : start + rows]
+        assert len(set(turn)) == len(turn)
+        assert set(turn) <= every
+    assert all(len(set(batch)) == len(batch) for batch in drawn.tolist())
+
+
+def test_batch_across_the_seam_has_no_row_twice() -> None:
+    """Five rows, batches of four: each batch but the first spans two turns."""
+    for seed in range(20):
+        for batch in _drawn(rows=5, steps=9, batch_size=4, seed=seed).tolist():
+            assert len(set(batch)) == 4
+
+
+def test_fewer_rows_than_a_batch_make_it_smaller() -> None:
+    drawn = _drawn(rows=3, steps=4, batch_size=128)
+    assert drawn.shape == (4, 3)
+    assert all(sorted(batch) == [100, 103, 106] for batch in drawn.tolist())
+
+
+def test_order_is_the_generators() -> None:
+    assert torch.equal(_drawn(30, 5, 4, seed=1), _drawn(30, 5, 4, seed=1))
+    assert not torch.equal(_drawn(30, 5, 4, seed=1), _drawn(30, 5, 4, seed=2))
+    generator = torch.Generator().manual_seed(1)
+    rows = torch.arange(30)
+    assert not torch.equal(shuffled(rows, 5, 4, generator), shuffled(rows, 5, 4, generator))  # each epoch its own
+
+
+def test_every_row_is_as_likely_as_any_other_to_come_first() -> None:
+    """3,000 shuffles of 5 rows: χ² with 4 degrees of freedom exceeds 18.5 once in a thousand times."""
+    generator = torch.Generator().manual_seed(0)
+    first = torch.stack([shuffled(torch.arange(5), 1, 2, generator)[0, 0] for _ in range(3000)])
+    counts = torch.bincount(first, minlength=5).double()
+    assert ((counts - 600) ** 2 / 600).sum() < 18.5
+
+
+def test_batches_stay_where_the_rows_are() -> None:
+    rows = torch.arange(10)
+    with default_device_elsewhere():
+        assert shuffled(rows, 3, 4, torch.Generator("cpu")).device == rows.device
+
+
+@pytest.mark.parametrize(("rows", "batch_size", "steps"), [(128, 128, 1), (6000, 128, 46), (5, 128, 1), (7, 2, 3)])
+def test_an_epoch_is_as_many_full_batches_as_there_are(rows: int, batch_size: int, steps: int) -> None:
+    assert epoch_steps(rows, batch_size) == steps

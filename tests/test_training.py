@@ -1,0 +1,363 @@
+"""Training: what it reads and what it must not, what its settings mean, and how it ends."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learning_fixtures import CPU, arrays_of, blobs, default_device_elsewhere, train, write_arrays
+
+from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.logs.reading import LogArrays, open_logs
+from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
+from s2bl_cli.errors import ContractError, RunError, SettingError
+from s2bl_cli.models.network import build_network, network_from
+from s2bl_cli.objectives.methods import DEFAULT_METHOD, METHODS
+from s2bl_cli.objectives.objective import objective_of
+from s2bl_cli.training.device_log import DeviceLog, device_log
+from s2bl_cli.training.loop import fit
+from s2bl_cli.training.sampling import shuffled
+from s2bl_cli.training.settings import TrainSettings
+
+ACTIONS = 3
+
+
+def _log(path: Path, arrays: LogArrays) -> Path:
+    return write_arrays(path, arrays, ACTIONS)
+
+
+def _same(one: Policy, other: Policy) -> bool:
+    assert one.tensors.keys() == other.tensors.keys()
+    return all(np.array_equal(one.tensors[name], other.tensors[name]) for name in one.tensors)
+
+
+def _policy_bytes(policy: Policy, folder: Path, log: Path) -> bytes:
+    """The policy's file, the digest of its log blanked: another log has another digest."""
+    write_policy(policy, str(folder / "p.safetensors"), force=True)
+    with open_logs([str(log)]) as opened:
+        digest = opened.source.sha256.encode()
+    content = (folder / "p.safetensors").read_bytes()
+    assert digest in content
+    return content.replace(digest, b"0" * 64)
+
+
+def _accuracy(policy: Policy, rows: LogArrays) -> float:
+    """The expected share of right draws."""
+    with torch.no_grad():
+        logits = network_from(policy.network, policy.tensors, "policy")(torch.from_numpy(rows.context))
+    assert rows.label is not None
+    return float(torch.softmax(logits, dim=1).numpy()[np.arange(rows.rows), rows.label].mean())
+
+
+# --- what it reads ---
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_labels_are_never_read(tmp_path: Path, method: str) -> None:
+    rows = blobs(known=0.5)
+    assert rows.label is not None
+    logs = {
+        "true": _log(tmp_path / "true.parquet", rows),
+        "scrambled": _log(tmp_path / "scrambled.parquet", replace(rows, label=(rows.label + 1) % ACTIONS)),
+        "none": _log(tmp_path / "none.parquet", replace(rows, label=None)),
+    }
+    files = {_policy_bytes(train(path, method=method), tmp_path, path) for path in logs.values()}
+    assert len(files) == 1
+
+
+def test_test_rows_are_not_learned_from(tmp_path: Path) -> None:
+    """Their contexts count neither for the standardisation nor for the counts of actions."""
+    rows = blobs(known=0.5)
+    other = blobs(known=0.5, seed=99)
+    train_rows = ~rows.is_test
+    changed = arrays_of(
+        np.where(train_rows[:, None], rows.context, 100 * other.context),
+        np.where(train_rows, rows.action, other.action),
+        np.where(train_rows, rows.propensity, other.propensity),
+        np.where(train_rows & ~rows.known, np.nan, np.where(train_rows, rows.cost, other.cost)),
+        is_test=rows.is_test,
+    )
+    policies = [train(_log(tmp_path / f"{i}.parquet", arrays)) for i, arrays in enumerate((rows, changed))]
+    assert _same(*policies)
+    assert policies[0].training_rows == 300
+    assert policies[0].training_known == int((rows.known & train_rows).sum())
+
+
+def test_missing_costs_are_not_read_as_zeros(tmp_path: Path) -> None:
+    rows = blobs(known=0.5)
+    as_zero = replace(rows, known=np.ones(rows.rows, bool))
+    policies = [
+        train(_log(tmp_path / f"{i}.parquet", arrays), method="tips") for i, arrays in enumerate((rows, as_zero))
+    ]
+    assert not _same(*policies)
+
+
+def test_costs_move_the_risk_and_not_the_regulariser(tmp_path: Path) -> None:
+    rows = blobs()
+    logs = [_log(tmp_path / f"{i}.parquet", replace(rows, cost=cost)) for i, cost in enumerate((rows.cost, -rows.cost))]
+    assert not _same(*(train(path, method="tips") for path in logs))
+    assert _same(*(train(path, method="wce-only") for path in logs))
+
+
+# --- what decides the result ---
+
+
+def test_seed_decides_everything(tmp_path: Path) -> None:
+    log = _log(tmp_path / "log.parquet", blobs(known=0.5))
+    files = [_policy_bytes(train(log, seed=seed), tmp_path, log) for seed in (1, 1, 2)]
+    assert files[0] == files[1]
+    policies = [train(log, seed=seed) for seed in (1, 2)]
+    assert not _same(*policies)
+
+
+@pytest.mark.parametrize("reg", ["wce", "kl"])
+def test_with_all_feedback_the_known_rows_are_all_rows(tmp_path: Path, reg: str) -> None:
+    log = _log(tmp_path / "log.parquet", blobs(known=1.0))
+    assert _same(train(log, method=f"{reg}-s2bl"), train(log, method=f"{reg}-s2blk"))
+    masked = _log(tmp_path / "masked.parquet", blobs(known=0.3))
+    assert not _same(train(masked, method=f"{reg}-s2bl"), train(masked, method=f"{reg}-s2blk"))
+
+
+def test_lam_zero_is_the_risk_alone(tmp_path: Path) -> None:
+    log = _log(tmp_path / "log.parquet", blobs(known=0.5))
+    assert _same(train(log, method="wce-s2bl", lam=0.0), train(log, method="tips"))
+    assert not _same(train(log, method="wce-s2bl"), train(log, method="tips"))
+
+
+def test_flags_and_method_names_mean_the_same(tmp_path: Path) -> None:
+    log = _log(tmp_path / "log.parquet", blobs(known=0.5))
+    spelled_out = train(log, risk="tips", reg="kl", reg_rows="known")
+    by_name = train(log, method="kl-s2blk")
+    assert _same(spelled_out, by_name)
+    assert spelled_out.lineage == by_name.lineage
+
+
+# --- what comes out ---
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_learned_policy_is_better_than_the_one_that_logged(tmp_path: Path, model: str) -> None:
+    rows = blobs(rows=1000, known=0.2)
+    log = _log(tmp_path / "log.parquet", rows)
+    test = rows.take(rows.is_test)
+    assert test.label is not None
+    assert test.pi0 is not None
+    logging = float(test.pi0[np.arange(test.rows), test.label].mean())
+    learned = _accuracy(train(log, model=model, hidden="8", epochs=20, lr=0.01), test)
+    assert learned > logging + 0.1
+
+
+def test_learned_policy_on_the_sample_beats_its_logging_policy(run: Callable[..., Any], tmp_path: Path) -> None:
+    """The logging policy draws right in about a quarter of the rows."""
+    assert run("make-logs", "--tau", 10, "--epochs", 2, "-o", "logs.parquet").code == 0
+    assert run("mask", "--rho", 0.1, "logs.parquet", "-o", "masked.parquet").code == 0
+    assert run("train", "--epochs", 5, "masked.parquet", "-o", "p.safetensors").code == 0
+    with open_logs([str(tmp_path / "logs.parquet")]) as log:
+        rows = log.read()
+    test = rows.take(rows.is_test)
+    drawn_right = float((test.action == test.label).mean())
+    assert drawn_right < 0.35
+    assert _accuracy(read_policy(str(tmp_path / "p.safetensors")).policy, test) > drawn_right + 0.1
+
+
+def test_log_that_another_tool_made_is_learned_from(run: Callable[..., Any], write_plain: Any, tmp_path: Path) -> None:
+    path = write_plain(tmp_path / "plain.parquet")
+    ran = run("train", path, "--epochs", 2, "--quiet", "-o", "p.safetensors")
+    assert (ran.code, ran.stderr) == (0, "")
+    policy = read_policy(str(tmp_path / "p.safetensors")).policy
+    assert policy.network == NetworkSpec("linear", ContextSpec("float32", (2,)), 2)
+    assert (policy.training_rows, policy.training_known) == (4, 3)
+    assert policy.tensors["body.1.weight"].any()
+
+
+def test_untrained_policy_is_the_start(tmp_path: Path) -> None:
+    policy = train(_log(tmp_path / "log.parquet", blobs()), epochs=0)
+    assert not policy.tensors["body.1.weight"].any()
+    assert policy.tensors["scale"].all()
+
+
+# --- how it ends when it cannot go on ---
+
+
+@pytest.mark.parametrize("method", ["tips", "wce-s2bl", "wce-s2blk", "kl-s2blk"])
+def test_log_without_feedback_is_refused_by_what_needs_some(tmp_path: Path, method: str) -> None:
+    rows = blobs()
+    log = _log(tmp_path / "log.parquet", replace(rows, known=np.zeros(rows.rows, bool)))
+    with pytest.raises(ContractError) as raised:
+        train(log, method=method)
+    assert str(raised.value) == (
+        f"{log}: no train row has feedback, and {method} learns from feedback; "
+        "use a log with some, or --method wce-only"
+    )
+
+
+@pytest.mark.parametrize("method", ["wce-only", "kl-only"])
+def test_log_without_feedback_is_enough_for_a_regulariser_alone(tmp_path: Path, method: str) -> None:
+    rows = blobs()
+    log = _log(tmp_path / "log.parquet", replace(rows, known=np.zeros(rows.rows, bool)))
+    policy = train(log, method=method)
+    assert policy.training_known == 0
+    assert policy.tensors["body.1.weight"].any()
+
+
+def test_feedback_of_test_rows_alone_is_no_feedback(tmp_path: Path) -> None:
+    rows = blobs()
+    log = _log(tmp_path / "log.parquet", replace(rows, known=rows.is_test))
+    with pytest.raises(ContractError, match="no train row has feedback"):
+        train(log, method="tips")
+
+
+def test_log_of_test_rows_alone_is_refused(tmp_path: Path) -> None:
+    log = _log(tmp_path / "log.parquet", replace(blobs(), is_test=np.ones(400, bool)))
+    with pytest.raises(ContractError) as raised:
+        train(log)
+    assert str(raised.value) == f"{log}: it has no train rows to learn from (its rows are all of the test split)"
+
+
+def test_divergence_is_told_and_nothing_is_written(run: Callable[..., Any], tmp_path: Path) -> None:
+    log = _log(tmp_path / "log.parquet", blobs())
+    deep = ("--model", "mlp", "--hidden", ",".join(["64"] * 12))
+    ran = run("train", log, *deep, "--lr", 1000, "--epochs", 3, "--quiet", "-o", "p.safetensors")
+    assert (ran.code, ran.stdout) == (2, "")
+    assert ran.stderr == (
+        "s2bl: the loss became nan in epoch 1: use a smaller --lr than 1000, "
+        "or a larger --nu than 0.001 if propensities are tiny\n"
+    )
+    assert [path.name for path in tmp_path.iterdir()] == ["log.parquet"]
+
+
+def test_loss_beyond_float32_is_told(tmp_path: Path) -> None:
+    """1/p = 1e38 without truncation: a sum of three such costs has no float32."""
+    rows = blobs()
+    log = _log(tmp_path / "log.parquet", replace(rows, propensity=np.full(rows.rows, 1e-38, np.float32), pi0=None))
+    with pytest.raises(RunError, match=r"^the loss became -inf in epoch 1: .* or a larger --nu than 0 if"):
+        train(log, method="tips", nu=0.0, batch_size=300)
+    assert train(log, method="tips", nu=0.001).training_rows == 300
+
+
+# --- where it computes ---
+
+
+def _step_parts() -> tuple[Any, DeviceLog]:
+    torch.manual_seed(0)
+    network = build_network(NetworkSpec("mlp", ContextSpec("float32", (ACTIONS,)), ACTIONS, (4,)))
+    return network, device_log(blobs(known=0.5), ACTIONS, reg_on_known=False, device=CPU)
+
+
+def test_tensors_of_a_step_live_on_the_networks_device() -> None:
+    network, data = _step_parts()
+    with default_device_elsewhere():
+        batch = shuffled(data.known_rows, 2, 8, torch.Generator("cpu"))[0]
+        known, rows = data.known_batch(network, batch), data.any_batch(network, batch)
+        loss = objective_of("tips", "wce", 1.0, 0.001)(known, rows)
+    home = next(network.parameters()).device
+    assert {tensor.device for tensor in (*data, batch, *known, *rows, loss)} == {home}
+
+
+def test_log_is_moved_where_it_is_told() -> None:
+    """All of it, and never the labels."""
+    rows = blobs(known=0.5)
+    data = device_log(rows, ACTIONS, reg_on_known=False, device=torch.device("meta"))
+    assert {tensor.device.type for tensor in data} == {"meta"}
+    assert {tensor.dtype for tensor in (data.p, data.c, data.action_weight)} == {torch.float32}
+    assert data.context.dtype == torch.float32
+    images = arrays_of(np.zeros((2, 1, 2, 2), np.uint8), [0, 1], [0.5, 0.5], [0, 0])
+    assert (
+        device_log(images, ACTIONS, reg_on_known=False, device=CPU).context.dtype == torch.uint8
+    )  # a quarter's memory
+
+
+def test_progress_counts_epochs() -> None:
+    network, data = _step_parts()
+    told: list[tuple[int, str]] = []
+    objective = objective_of("tips", "none", 0.0, 0.001)
+    fit(network, data, objective, TrainSettings(method="tips", epochs=3), lambda done, note: told.append((done, note)))
+    assert [done for done, _ in told] == [1, 2, 3]
+    losses = [float(note.removeprefix("loss ")) for _, note in told]
+    assert losses[2] < losses[0] < 0
+
+
+# --- settings ---
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_method_resolves_to_its_parts_and_back(method: str) -> None:
+    settings = TrainSettings(method=method)
+    assert settings.name == method
+    resolved = settings.resolved()
+    parts = METHODS[method]
+    assert (resolved.risk, resolved.reg, resolved.reg_rows) == (parts.risk, parts.reg, parts.reg_rows)
+    assert resolved.lam is not None
+    assert resolved.resolved() == resolved
+    assert TrainSettings(risk=parts.risk, reg=parts.reg, reg_rows=parts.reg_rows).resolved() == resolved
+
+
+def test_defaults_are_the_default_method() -> None:
+    assert TrainSettings().resolved() == TrainSettings(method=DEFAULT_METHOD).resolved()
+
+
+def test_rows_of_no_regulariser_mean_nothing() -> None:
+    settings = TrainSettings(reg="none", reg_rows="known")
+    assert settings.resolved() == TrainSettings(method="tips").resolved()
+
+
+def test_combination_without_a_name_is_recorded_by_its_parts() -> None:
+    resolved = TrainSettings(risk="none", reg="wce", reg_rows="known", lam=2.0).resolved()
+    assert (resolved.method, resolved.name, resolved.lam) == (None, "none+wce-known", 2.0)
+
+
+@pytest.mark.parametrize(
+    ("flags", "line"),
+    [
+        (
+            {"method": "wce-s2bl", "reg": "kl"},
+            "--method wce-s2bl means --reg wce, but --reg kl was given: drop one of them",
+        ),
+        (
+            {"method": "wce-s2bl", "reg_rows": "known"},
+            "--method wce-s2bl means --reg-rows all, but --reg-rows known was given: drop one of them",
+        ),
+        (
+            {"method": "kl-only", "risk": "tips"},
+            "--method kl-only means --risk none, but --risk tips was given: drop one of them",
+        ),
+        (
+            {"risk": "none", "reg": "none"},
+            "--risk none and --reg none leave nothing to learn from: choose a risk or a regulariser",
+        ),
+        (
+            {"risk": "none", "lam": 0.0},
+            "--risk none and --lam 0 leave nothing to learn from: choose a risk or a regulariser",
+        ),
+        (
+            {"method": "wce-only", "lam": 0.0},
+            "--risk none and --lam 0 leave nothing to learn from: choose a risk or a regulariser",
+        ),
+        (
+            {"lam": float("nan"), "nu": -0.5, "epochs": -1},
+            "--lam must be in [0, 1000000000.0], found nan; --nu must be in [0, 1], found -0.5; "
+            "--epochs must be in [0, 100000], found -1",
+        ),
+        ({"lr": 0.0}, "--lr must be in (0, 1000.0], found 0.0"),
+        ({"lr": float("inf")}, "--lr must be in (0, 1000.0], found inf"),
+        ({"seed": -1}, "--seed must be in [0, 4294967295], found -1"),
+        ({"batch_size": 0}, "--batch-size must be in [1, 1048576], found 0"),
+        (
+            {"model": "mlp", "hidden": "wide"},
+            "--hidden must be 1 to 16 layer widths in [1, 65536], such as 100 or 256,64, found 'wide'",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_settings_that_make_no_sense_are_refused(flags: dict[str, Any], line: str) -> None:
+    with pytest.raises(SettingError) as raised:
+        TrainSettings(**flags)
+    assert str(raised.value) == line
+
+
+def test_training_itself_prints_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    train(_log(tmp_path / "log.parquet", blobs()))
+    assert capfd.readouterr() == ("", "")
