@@ -119,6 +119,10 @@ def peak_memory_of_mask(path, target):
     return int(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
 
 
+def help_of(*program):
+    subprocess.run([sys.executable, *program, "--help"], check=True, stdout=subprocess.DEVNULL)
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rows", type=int, default=60_000)
@@ -130,9 +134,6 @@ def main():
         empty.write_text(EMPTY_PROGRAM)
         make_log(small, options.rows)
         make_log(big, 8 * options.rows)
-        help_of = lambda *program: subprocess.run(
-            [sys.executable, *program, "--help"], check=True, stdout=subprocess.DEVNULL
-        )  # noqa: E731
         rows = [
             (
                 "`s2bl --help`",
@@ -156,10 +157,9 @@ def main():
         print("| what | peer | s2bl, ms | peer, ms | ratio |\n| --- | --- | ---: | ---: | ---: |")
         for what, peer, (ours, theirs) in rows:
             print(f"| {what} | {peer} | {1000 * ours:.0f} | {1000 * theirs:.0f} | {ours / theirs:.2f} |")
-        small_peak = peak_memory_of_mask(small, out)
-        big_peak = peak_memory_of_mask(big, out)
+        small_peak, big_peak = (peak_memory_of_mask(path, out) for path in (small, big))
         print(
-            f"\npeak memory of `mask`: {small_peak:.0f} MiB for {options.rows:,} rows, {big_peak:.0f} MiB for {8 * options.rows:,}"
+            f"\npeak memory of `mask`: {small_peak} MiB for {options.rows:,} rows, {big_peak} MiB for 8 times as many"
         )
 
 

@@ -1,7 +1,7 @@
 """The `s2bl` command: the verbs, and the one place where an error becomes a line and an exit code.
 
 Exit codes: 0 done, 2 a wrong file, value or flag (one line on stderr, nothing written), 1 something
-downstream closed the pipe, 130 Ctrl-C, 143 SIGTERM.
+downstream closed the pipe, 130 Ctrl-C, 143 SIGTERM, 129 a closed terminal.
 """
 
 import contextlib
@@ -10,6 +10,7 @@ import io
 import os
 import signal
 import sys
+import threading
 from collections.abc import Callable, Sequence
 from types import FrameType
 from typing import Annotated, Any
@@ -74,7 +75,7 @@ class S2blGroup(TyperGroup):
         windows_expand_args: bool = True,
         **extra: Any,
     ) -> Any:
-        with _sigterm_as_exit():
+        with _signals_as_exit():
             code = _translated(
                 lambda: super(S2blGroup, self).main(
                     args,
@@ -144,21 +145,23 @@ def _usage(error: typer.TyperException) -> int:
 
 
 @contextlib.contextmanager
-def _sigterm_as_exit() -> Any:
-    """SIGTERM unwinds like Ctrl-C, so that temporary files are removed."""
+def _signals_as_exit() -> Any:
+    """SIGTERM and a closed terminal (SIGHUP) unwind like Ctrl-C, so that temporary files are removed."""
 
     def leave(signum: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + signum)
 
-    try:
-        before = signal.signal(signal.SIGTERM, leave)
-    except ValueError:  # not the main thread: whoever runs us there handles signals
-        yield
-        return
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    # What is ignored stays ignored (nohup). Elsewhere than in the main thread, whoever runs us handles signals.
+    is_main = threading.current_thread() is threading.main_thread()
+    taken = [number for number in numbers if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    for number in taken:
+        signal.signal(number, leave)
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number in taken:
+            signal.signal(number, signal.SIG_DFL)
 
 
 app = typer.Typer(

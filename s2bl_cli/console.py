@@ -36,6 +36,8 @@ class Console:
             sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
 
     def check_streams(self, output: str | None) -> None:
+        if output == "":  # an unset variable of a script; a derived name would go where nobody looks
+            raise SettingError("-o takes the name of a file, found ''")
         if self.as_json and output == "-":
             raise SettingError("--json and -o - both want stdout: write the file with -o FILE")
 

@@ -37,9 +37,10 @@ class Between:
         )
 
     def __str__(self) -> str:
+        low, high = (f"{bound:g}" if isinstance(bound, float) else str(bound) for bound in (self.low, self.high))
         if self.high == float("inf"):
-            return f"greater than {self.low}" if self.low_open else f"{self.low} or more"
-        return f"in {'(' if self.low_open else '['}{self.low}, {self.high}]"
+            return f"greater than {low}" if self.low_open else f"{low} or more"
+        return f"in {'(' if self.low_open else '['}{low}, {high}]"
 
 
 @dataclass(frozen=True)

@@ -12,12 +12,15 @@ from safetensors.numpy import save_file
 from typer.testing import CliRunner
 
 from s2bl_cli.app import app
+from s2bl_cli.contract import scores as contract_scores
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.document import KEY
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
+from s2bl_cli.contract.scores import SCHEMA as SCORES_SCHEMA
+from s2bl_cli.contract.scores import Score
 
 ROWS, ACTIONS, FEATURES = 24, 3, 4
 
@@ -31,7 +34,7 @@ LOG, PLAIN_LOG, POLICY, MLP_POLICY, SCORES = (
 
 
 def write_valid_files(folder: Path) -> None:
-    """A log of ours, a log as another tool would write it, two policies and their scores, by the commands themselves."""
+    """A log of ours, a log as another tool would write it, two policies and their scores."""
     write_log(folder / LOG)
     write_plain_log(folder / PLAIN_LOG)
     train = ("train", folder / LOG, "--epochs", 1, "-o")
@@ -131,3 +134,21 @@ def write_safetensors(target: Path, header: Any, data: bytes) -> None:
 
 def write_tensors(target: Path, document: str, tensors: dict[str, Any]) -> None:
     save_file(tensors, target, metadata={KEY: document})
+
+
+def write_log_with(source: Path, target: Path, **columns: Any) -> None:
+    """A log of ours with some columns replaced by values of the same type, its document as it was."""
+    table = pq.read_table(source)
+    for name, change in columns.items():
+        at, field = table.schema.get_field_index(name), table.schema.field(name)
+        values = pa.array(change(table[name].to_pylist()), field.type)
+        table = table.set_column(at, field.with_nullable(True), values)
+    pq.write_table(table, target)
+
+
+def write_scores(path: Path) -> None:
+    """The scores of one policy, without training one."""
+    unset = dict.fromkeys(SCORES_SCHEMA.names)
+    told = {"policy": POLICY, "log": LOG, "log_sha256": "ef" * 32, "method": "wce-s2bl", "seed": 0, "split": "test"}
+    score = Score(**{**unset, **told, "metric": "argmax-accuracy", "value": 0.5, "rows": 8})
+    contract_scores.write_scores([score], Step("evaluate", {}, "0.1.0"), str(path), force=True)

@@ -617,7 +617,7 @@ def test_the_base_name_survives_a_long_path(tmp_path, write_plain):
     folder = tmp_path / ("d" * 120) / ("e" * 120)
     folder.mkdir(parents=True)
     with open_logs([write_plain(folder / "log.parquet")]) as log:
-        assert (log.base_name, log.stem, log.source.name) == ("log.parquet", "log", "log.parquet")
+        assert (log.base_name, log.stem, log.sources[0].name) == ("log.parquet", "log", "log.parquet")
 
 
 # --- through mask -----------------------------------------------------------------------------------------

@@ -240,9 +240,21 @@ ONE_FAULT = {
         {"pi0": [[0.5, 0.5], [0.75, 0.25], [0.5, 0.5], None]},
         "pi0 must not be null: 1 row, the first is row 3 with null",
     ),
+    "pi0 values null": (
+        {"pi0": [[0.5, 0.5], [0.75, 0.25], [0.5, None], [0.25, 0.75]]},
+        "pi0 values must not be null: 1 row, the first is row 2 with null",
+    ),
     "split of another word": (
         {"split": ["train", "test", "valid", "Train"]},
         "split must be train or test: 2 rows, the first is row 2 with valid",
+    ),
+    "split of another word, in the contract's own type": (
+        {"split": pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 2], pa.int8()), ["train", "test", "valid"])},
+        "split must be train or test: 2 rows, the first is row 2 with valid",
+    ),
+    "split null, in the contract's own type": (
+        {"split": pa.DictionaryArray.from_arrays(pa.array([0, 1, 1, None], pa.int8()), ["train", "test"])},
+        "split must not be null: 1 row, the first is row 3 with null",
     ),
     "split null": (
         {"split": ["train", None, "test", "test"]},
@@ -511,8 +523,9 @@ def test_source_names_only_foreign_files(tmp_path, write_log, write_plain):
     ours, foreign = str(tmp_path / "ours.parquet"), write_plain(tmp_path / "foreign.parquet")
     write_log(ours, lineage=Step("make-logs", {}, "0.1.0"))
     with open_logs([ours]) as log:
-        assert (log.source.name, log.source.step) == (None, Step("make-logs", {}, "0.1.0"))
+        assert (log.sources[0].name, log.sources[0].step) == (None, Step("make-logs", {}, "0.1.0"))
     with open_logs([foreign]) as log:
-        assert (log.source.name, log.source.step) == ("foreign.parquet", None)
+        assert (log.sources[0].name, log.sources[0].step) == ("foreign.parquet", None)
     with open_logs([foreign, foreign]) as log:
-        assert log.source.name == "foreign.parquet and 1 more"
+        assert [source.name for source in log.sources] == ["foreign.parquet", "foreign.parquet"]
+        assert log.sha256 not in [source.sha256 for source in log.sources]

@@ -123,6 +123,16 @@ def test_every_verb_has_a_page_and_a_row_in_the_readme(verb: str) -> None:
     assert f"| [`s2bl {verb}`](docs/{verb}.md) |" in _section(ROOT / "README.md", "Commands")
 
 
+def test_every_room_is_on_the_architecture_page() -> None:
+    """Among the rooms, and in the order of imports."""
+    package = ROOT / "s2bl_cli"
+    rooms = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
+    drawn, order = _fences((ROOT / "docs" / "architecture.md").read_text(), "text")
+    listed = set(re.findall(r"^  (\w+)(?:/|\.py) ", drawn, re.MULTILINE))
+    assert listed == rooms - {"__init__", "__main__"}
+    assert set(order.replace("·", " ").split()) == listed
+
+
 def test_every_registry_is_shown_on_some_page() -> None:
     shown = "".join(page.read_text() for page in PAGES)
     registries = [one for one in vars(registry).values() if isinstance(one, registry.Registry)]

@@ -48,9 +48,10 @@ def test_draws_follow_the_distribution() -> None:
 
 
 def test_draws_by_hand() -> None:
-    """Cumulated 0.25, 0.75, 1: u below 0.25 draws 0, from 0.25 on 1, from 0.75 on 2."""
-    pi0 = np.tile(np.array([0.25, 0.5, 0.25], np.float32), (6, 1))
-    assert draw_actions(pi0, np.array([0, 0.2499, 0.25, 0.7499, 0.75, JUST_BELOW_ONE])).tolist() == [0, 0, 1, 1, 2, 2]
+    """Cumulated 0.25, 0.75, 1, 1: u below 0.25 draws 0, from 0.25 on 1, from 0.75 on 2, and even 1 itself not 3."""
+    uniform = np.array([0, 0.2499, 0.25, 0.7499, 0.75, JUST_BELOW_ONE, 1])
+    pi0 = np.tile(np.array([0.25, 0.5, 0.25, 0], np.float32), (7, 1))
+    assert draw_actions(pi0, uniform).tolist() == [0, 0, 1, 1, 2, 2, 2]
 
 
 @given(

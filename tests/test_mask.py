@@ -407,7 +407,7 @@ def test_the_lineage_tells_what_was_done(log, run):
     assert run("mask", log, "--rho", 0.5, "--seed", 3, "-o", "out.parquet").code == 0
     with open_logs([log]) as source, open_logs(["out.parquet"]) as masked:
         step = masked.lineages[0]
-        assert (step.command, step.inputs) == ("mask", (source.source,))
+        assert (step.command, step.inputs) == ("mask", source.sources)
         assert dict(step.settings) == {"rho": 0.5, "hide": None, "known": None, "missing": None, "seed": 3}
         assert masked.spec == source.spec
 

@@ -4,7 +4,18 @@ from typing import Annotated
 
 import typer
 
-from s2bl_cli.commands.options import LOG_PANEL, RUN_PANEL, Force, Json, Output, Quiet, console_of, settings_as_flags
+from s2bl_cli.commands.options import (
+    LOG_PANEL,
+    RUN_PANEL,
+    Force,
+    Json,
+    Quiet,
+    console_of,
+    counted,
+    output_option,
+    settings_as_flags,
+    shown,
+)
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.models.run_settings import RunSettings
@@ -16,6 +27,7 @@ LogsOption = Annotated[
     list[str],
     typer.Option("--logs", help="a log to score on; may be given several times", metavar="LOGS", show_default=False),
 ]
+Output = Annotated[str | None, output_option("scores.parquet")]
 
 
 @settings_as_flags(columns=LOG_PANEL, run=RUN_PANEL)
@@ -49,11 +61,12 @@ def evaluate(
     scores, lineage = evaluate_policies(loaded, logs, columns, settings, device, console.progress)
     write_scores(scores, lineage, target, force=force)
     console.say(
-        f"{target}: {len(scores)} scores of {len(loaded)} policies and of the logging policy on {len(logs)} logs"
+        f"{shown(target)}: {counted(len(scores), 'score')} of {counted(len(loaded), 'policy', 'policies')} and of the "
+        f"logging policy on {counted(len(logs), 'log')}"
     )
     for score in scores:
         error = "" if score.stderr is None else f" ± {score.stderr:.4f}"
-        console.say(f"  {score.policy} on {score.log}: {score.metric} {score.value:.4f}{error} ({score.rows:,} rows)")
+        console.say(f"{score.policy} on {score.log}: {score.metric} {score.value:.4f}{error} ({score.rows:,} rows)")
     console.summary(
         {
             "output": target,

@@ -1,8 +1,12 @@
 """`s2bl make-logs`: labelled data becomes logged decisions."""
 
-from s2bl_cli.commands.options import RUN_PANEL, Force, Json, Output, Quiet, console_of, settings_as_flags
+from typing import Annotated
+
+from s2bl_cli.commands.options import RUN_PANEL, Force, Json, Quiet, console_of, output_option, settings_as_flags, shown
 from s2bl_cli.logging_policy.settings import MakeLogsSettings
 from s2bl_cli.models.run_settings import RunSettings
+
+Output = Annotated[str | None, output_option("DATASET-tau10.parquet")]
 
 
 @settings_as_flags(run=RUN_PANEL)
@@ -33,7 +37,7 @@ def make_logs(
         facts = make(data, settings, target, force=force, device=device, advance=advance)
     low, middle, high = facts.propensity_quantiles
     console.say(
-        f"{target}: {facts.train:,} train and {facts.test:,} test rows, {facts.actions} actions; "
+        f"{shown(target)}: {facts.train:,} train and {facts.test:,} test rows, {facts.actions} actions; "
         f"the logging policy draws right in {facts.right_draws:.1%} of the test rows (its likeliest action in "
         f"{facts.argmax_accuracy:.1%}); propensity 1 %, 50 %, 99 %: {low:.3g}, {middle:.3g}, {high:.3g}; "
         f"mean(1/p) = {facts.mean_inverse_propensity:.4g}"

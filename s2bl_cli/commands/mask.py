@@ -1,17 +1,22 @@
 """`s2bl mask`: hide feedback."""
 
+from typing import Annotated
+
 from s2bl_cli.commands.options import (
     LOG_PANEL,
     Force,
     Json,
     LogsArgument,
-    Output,
     Quiet,
     console_of,
+    output_option,
     settings_as_flags,
+    shown,
 )
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.masking.settings import MaskSettings
+
+Output = Annotated[str | None, output_option("LOGS-rho0.2.parquet")]
 
 
 @settings_as_flags(columns=LOG_PANEL)
@@ -44,7 +49,7 @@ def mask(
             f"all of them keep it"
         )
     console.say(
-        f"{target}: {counts.known:,} of {counts.train:,} train rows keep their feedback "
+        f"{shown(target)}: {counts.known:,} of {counts.train:,} train rows keep their feedback "
         f"(ρ = {counts.known / max(1, counts.train):.4g}), {counts.missing:,} are without it; "
         f"{counts.dropped:,} dropped; {counts.test:,} test rows untouched"
     )

@@ -15,15 +15,24 @@ from s2bl_cli.settings import Declaration, declaration, flag
 LOG_PANEL = "Logs that other tools made"
 RUN_PANEL = "How it runs"
 
-Output = Annotated[
-    str | None,
-    typer.Option(
-        "-o",
-        "--output",
-        help="the file to write, or - for stdout; by default named after the input",
-        metavar="FILE",
-    ),
-]
+
+def output_option(default: str) -> Any:
+    """`-o FILE`; `default` says what the file is called without it."""
+    return typer.Option(
+        "-o", "--output", help=f"the file to write, or - for stdout (default: {default})", metavar="FILE"
+    )
+
+
+def shown(target: str) -> str:
+    """An output's name in a sentence."""
+    return "stdout" if target == "-" else target
+
+
+def counted(number: int, thing: str, things: str | None = None) -> str:
+    """`1 log`, `2 logs`."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
 Force = Annotated[bool, typer.Option("--force", help="replace the output if it exists", rich_help_panel=RUN_PANEL)]
 Quiet = Annotated[
     bool,

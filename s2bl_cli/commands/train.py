@@ -1,19 +1,24 @@
 """`s2bl train`: learn a policy from a log."""
 
+from typing import Annotated
+
 from s2bl_cli.commands.options import (
     LOG_PANEL,
     RUN_PANEL,
     Force,
     Json,
     LogsArgument,
-    Output,
     Quiet,
     console_of,
+    output_option,
     settings_as_flags,
+    shown,
 )
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.models.run_settings import RunSettings
 from s2bl_cli.training.settings import TrainSettings
+
+Output = Annotated[str | None, output_option("LOGS-METHOD-seed0.safetensors")]
 
 
 @settings_as_flags(columns=LOG_PANEL, run=RUN_PANEL)
@@ -40,15 +45,15 @@ def train(
     with open_logs(logs, columns) as log:
         target = output or f"{log.stem}-{settings.name}-seed{settings.seed}.safetensors"
         check_output(target, force=force)
-        device = run.start()
+        device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
         from s2bl_cli.training.loop import train_policy  # imports torch: after the quick checks
 
         with console.progress(f"training {settings.name}", settings.epochs, "epochs") as advance:
             policy = train_policy(log, settings, device, advance)
     write_policy(policy, target, force=force)
     console.say(
-        f"{target}: {settings.name}, {policy.network.model} policy over {policy.network.actions} actions, learned from "
-        f"{policy.training_rows:,} rows, {policy.training_known:,} of them with feedback"
+        f"{shown(target)}: {settings.name}, {policy.network.model} policy over {policy.network.actions} actions, "
+        f"learned from {policy.training_rows:,} rows, {policy.training_known:,} of them with feedback"
     )
     console.summary(
         {

@@ -40,13 +40,20 @@ def check_output(target: str, *, force: bool) -> None:
         raise OutputError(f"{one_line(target)} is a folder: -o takes the name of a file")
     if os.path.exists(target) and not _is_special(target) and not force:
         raise OutputError(f"{one_line(target)} exists already: pass --force to replace it, or another -o")
-    folder = os.path.dirname(target) or "."
+    is_link = os.path.islink(target) and not _is_special(target)
+    folder = os.path.dirname(os.path.realpath(target) if is_link else target) or "."
     if not os.path.isdir(folder):
         raise OutputError(
             f"{one_line(target)} cannot be written: the folder {one_line(folder)} does not exist; make it first"
         )
     if not os.access(folder, os.W_OK) and not _is_special(target):
         raise OutputError(f"{one_line(target)} cannot be written: no permission to write into {one_line(folder)}")
+    try:
+        os.lstat(target)
+    except FileNotFoundError:
+        pass
+    except OSError as error:  # a name too long, links in a circle
+        raise OutputError(f"{one_line(target)} cannot be written: {_reason(error)}") from error
 
 
 @contextlib.contextmanager

@@ -46,7 +46,8 @@ def decode_document(raw: bytes | str, subject: str) -> dict[str, Any]:
         raise ContractError(f"{subject}: contract version {one_line(version, 40)!r} is not a whole number from 1 on")
     if version > VERSION:
         raise ContractError(
-            f"{subject}: it has contract version {one_line(version, 40)} and this s2bl reads up to {VERSION}: upgrade s2bl"
+            f"{subject}: it has contract version {one_line(version, 40)} "
+            f"and this s2bl reads up to {VERSION}: upgrade s2bl"
         )
     kind = document.get("kind")
     if not isinstance(kind, str) or kind not in _MADE_BY:

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from s2bl_cli.contract.atomic import STANDARD_STREAM
 from s2bl_cli.errors import InputFileError, one_line
 
-_PARQUET_MAGIC = b"PAR1"
+PARQUET_MAGIC = b"PAR1"
 
 # What pyarrow raises on damaged or foreign bytes. Wider than ArrowException: a flipped bit can also
 # surface as bad UTF-8, an impossible size or a missing key in Arrow's Python layer.
@@ -125,20 +125,29 @@ def _expand(name: str, *, folders: bool) -> list[str]:
 
 @contextlib.contextmanager
 def _seekable(path: str) -> Iterator[str]:
-    """The path itself, or a spooled copy where the path is a pipe (`<(command)` in a shell)."""
+    """The path itself, or a spooled copy where the path is a pipe (`<(command)` in a shell) or its name is no text."""
     with _open(path) as handle:
-        if not handle.seekable():
+        if not handle.seekable() or not _is_text(path):
             with _spooled(handle) as spool_path:
                 yield spool_path
             return
     yield path
 
 
+def _is_text(path: str) -> bool:
+    """Whether it can be handed to libraries that know UTF-8 only; to Linux, a name is any bytes."""
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
 def _open(path: str) -> BinaryIO:
     try:
         return open(path, "rb")
     except FileNotFoundError as error:
-        raise InputFileError(f"{one_line(path)} does not exist: check the name and the folder") from error
+        raise InputFileError(f"{one_line(path) or repr(path)} does not exist: check the name and the folder") from error
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
         raise InputFileError(f"{one_line(path)} cannot be opened: {one_line(reason)}") from error
@@ -173,16 +182,11 @@ def open_parquet(file: InputFile, *, verify: bool = False) -> pq.ParquetFile:
         hint = ": did the command before the pipe fail?" if file.name == "stdin" else ": it holds 0 bytes"
         raise InputFileError(f"{file.name} is empty{hint}")
     start = file.start(200)
-    if start[:4] != _PARQUET_MAGIC:
-        looks_like = (
-            ": it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)"
-            if b"," in start
-            else ""
-        )
+    if start[:4] != PARQUET_MAGIC:
         raise InputFileError(
-            f"{file.name} is not a Parquet file (it starts with {start[:4]!r}, not {_PARQUET_MAGIC!r}){looks_like}"
+            f"{file.name} is not a Parquet file (it starts with {start[:4]!r}, not {PARQUET_MAGIC!r}){_guess(start)}"
         )
-    if file.end(4) != _PARQUET_MAGIC:
+    if file.end(4) != PARQUET_MAGIC:
         raise InputFileError(f"{file.name} is a truncated Parquet file (its end is missing): copy or make it again")
     try:
         # No memory map: a file cut short while it is mapped kills the process instead of raising.
@@ -190,6 +194,15 @@ def open_parquet(file: InputFile, *, verify: bool = False) -> pq.ParquetFile:
         return pq.ParquetFile(file.path, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=verify)
     except DAMAGED as error:
         raise damaged(file.name, error) from error
+
+
+def _guess(start: bytes) -> str:
+    """What a file that is not Parquet may be, and what to do with it."""
+    if start[8:9] == b"{":
+        return ": it looks like a policy (safetensors); give it where a POLICY is asked for"
+    if b"," in start and b"\0" not in start:
+        return ": it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)"
+    return ""
 
 
 def damaged(name: str, error: BaseException) -> InputFileError:

@@ -26,9 +26,9 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 
 @dataclass(frozen=True)
 class Source:
-    """One input of a step: a file, or several files read as one."""
+    """One input file of a step."""
 
-    role: str  # "logs" or "policy"
+    role: str  # "logs", "policy", or "table" for labelled data
     sha256: str
     name: str | None = None  # base name, for files that s2bl did not make
     step: Step | None = None  # how it was made, for files that s2bl made
@@ -103,7 +103,7 @@ def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
         if not isinstance(source, dict):
             raise fault("an input is not an object")
         role, digest, name, step = (source.get(key) for key in ("role", "sha256", "name", "step"))
-        if role not in ("logs", "policy", "scores") or not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
+        if role not in ("logs", "policy", "table") or not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
             raise fault("an input has no role or no sha256")
         if not (name is None or isinstance(name, str)):
             raise fault("an input's name is not text")

@@ -26,7 +26,7 @@ from s2bl_cli.contract.document import (
     expect_kind,
     whole_number,
 )
-from s2bl_cli.contract.input_files import InputFile, open_input
+from s2bl_cli.contract.input_files import PARQUET_MAGIC, InputFile, open_input
 from s2bl_cli.contract.lineage import Source, Step
 from s2bl_cli.contract.logs.columns import MAX_ACTIONS
 from s2bl_cli.errors import ContractError, InputFileError, one_line
@@ -94,6 +94,10 @@ def read_policy(name: str) -> LoadedPolicy:
 def _read_safetensors(file: InputFile) -> tuple[dict[str, Any], Tensors]:
     if file.size == 0:
         raise InputFileError(f"{file.name} is empty: it holds 0 bytes")
+    if file.start(4) == PARQUET_MAGIC:
+        raise InputFileError(
+            f"{file.name} is a Parquet file, but policies are safetensors files: s2bl train makes them"
+        )
     try:
         with safe_open(file.path, framework="numpy") as opened:
             raw = (opened.metadata() or {}).get(KEY)

@@ -33,5 +33,5 @@ def evaluate_policies(
         with open_logs([name], columns) as log:
             with progress(f"scoring on {log.name}", log.rows, "rows") as advance:
                 scores += score_on_log(candidates, log, settings.split, device, advance)
-            sources.append(log.source)
+            sources += log.sources
     return scores, step_of("evaluate", {**recorded(settings), **recorded_changes(columns)}, tuple(sources))

@@ -132,7 +132,7 @@ def _score(facts: dict[str, Any], log: Log, split: str, metric: Metric, mean: Ru
     return Score(
         **facts,
         log=log.base_name,
-        log_sha256=log.source.sha256,
+        log_sha256=log.sha256,
         split=split,
         metric=metric.name,
         value=mean.mean,

@@ -143,7 +143,7 @@ def inspect_log(files: Sequence[InputFile], columns: LogColumns, version: int | 
         version=version,
         name=log.name,
         files=len(files),
-        sha256=log.source.sha256,
+        sha256=log.sha256,
         rows=done,
         actions=log.spec.actions,
         context=log.spec.context,

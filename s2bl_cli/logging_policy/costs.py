@@ -40,7 +40,7 @@ class ExpressionCost:
             self._expression = pl.sql_expr(text)
         except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
             raise SettingError(
-                f"--cost must be match or a SQL expression such as 'CASE WHEN action = label THEN -revenue ELSE 0 END', "
+                f"--cost must be match or a SQL expression such as 'CASE WHEN action = label THEN -price ELSE 0 END', "
                 f"found {one_line(text, 80)!r} ({one_line(error, 100)})"
             ) from error
 
@@ -59,7 +59,7 @@ class ExpressionCost:
         values = cost.to_numpy() if len(cost) == len(action) else np.full(len(action), cost[0], np.float32)
         if cost.null_count() or not np.isfinite(values).all():
             raise ContractError(
-                f"--cost {one_line(self._text, 80)!r} must give a finite number for every row, found null, NaN or infinity: "
-                f"use COALESCE or CASE for such rows"
+                f"--cost {one_line(self._text, 80)!r} must give a finite number for every row, found null, NaN or "
+                f"infinity: use COALESCE or CASE for such rows"
             )
         return values.astype(np.float32)

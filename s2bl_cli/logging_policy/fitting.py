@@ -15,6 +15,7 @@ from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.datasets.labelled import LabelledData
 from s2bl_cli.errors import RunError
 from s2bl_cli.logging_policy.settings import MakeLogsSettings
+from s2bl_cli.models.adam import Adam
 from s2bl_cli.models.network import PolicyNetwork, build_network
 from s2bl_cli.models.settings import parse_hidden
 
@@ -33,7 +34,7 @@ def fit_logging_policy(
     context = torch.tensor(data.train.context, device=device)
     label = torch.tensor(data.train.label, dtype=torch.int64, device=device)
     sharpness = settings.tau if settings.tau_mode == "train" else 1.0
-    optimizer = torch.optim.Adam(network.parameters(), lr=settings.lr)
+    optimizer = Adam(network.parameters(), settings.lr)
     generator = torch.Generator(device).manual_seed(settings.seed)
     rows, size = len(label), min(settings.batch_size, len(label))
     for epoch in range(settings.epochs):
@@ -41,7 +42,7 @@ def fit_logging_policy(
         for start in range(0, rows - size + 1, size):
             batch = order[start : start + size]
             loss = nn.functional.cross_entropy(sharpness * network(context[batch]), label[batch])
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             torch.autograd.backward(loss)
             optimizer.step()
         advance(epoch + 1, f"loss {loss.item():.3f}")

@@ -50,7 +50,7 @@ def mask_log(log: Log, settings: MaskSettings, target: str, *, force: bool) -> M
             settings.missing,
             lambda: _keys(log, settings.seed, lambda keys, known: ~(known & below(keys, known_below))),
         )
-    lineage = step_of("mask", {**recorded(settings), **log.recorded_names}, (log.source,))
+    lineage = step_of("mask", {**recorded(settings), **log.recorded_names}, log.sources)
     first, known, dropped = 0, 0, 0
     with log_writer(target, log.spec, lineage, force=force) as writer:
         for batch in log.batches(extra=True):

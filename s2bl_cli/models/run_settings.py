@@ -1,5 +1,6 @@
 """Where and with how many threads torch computes. Importing this module does not import torch."""
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -9,29 +10,38 @@ from s2bl_cli.settings import Between, check_settings, setting
 if TYPE_CHECKING:
     import torch
 
+# Below so many multiplications a step, threads wait for each other longer than they work; and where another
+# process wants the cores too, they wait very long.
+SMALL_STEP = 1 << 25
+
 DEVICES = ("auto", "cpu", "cuda", "mps")
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What changes the speed of a run but not what it computes; not part of a lineage."""
+    """What changes the speed of a run, and of its result only the last bits; not part of a lineage."""
 
     device: str = setting(
         "auto", "where to compute; auto takes a GPU where there is one", choices=lambda: DEVICES, recorded=False
     )
     threads: int | None = setting(
-        None, "CPU threads (default: all cores, or OMP_NUM_THREADS)", rule=Between(1, 1024), recorded=False
+        None,
+        "CPU threads (default: 1 for small networks, else all cores or OMP_NUM_THREADS)",
+        rule=Between(1, 1024),
+        recorded=False,
     )
 
     def __post_init__(self) -> None:
         check_settings(self)
 
-    def start(self) -> "torch.device":
-        """Set the threads and choose the device."""
+    def start(self, step_work: float = math.inf) -> "torch.device":
+        """Set the threads and choose the device. `step_work`: multiplications in a step of what is to be run."""
         import torch
 
-        if self.threads is not None:  # else torch's own choice: the cores, or OMP_NUM_THREADS
+        if self.threads is not None:
             torch.set_num_threads(self.threads)
+        elif step_work < SMALL_STEP:
+            torch.set_num_threads(1)
         there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
         if self.device == "auto":
             return torch.device("cuda" if there["cuda"] else "mps" if there["mps"] else "cpu")

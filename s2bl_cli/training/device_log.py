@@ -33,7 +33,7 @@ class DeviceLog(NamedTuple):
         return AnyBatch(self._log_pi(network, index), self.p[index], self.action_weight[self.action[index]])
 
     def _log_pi(self, network: PolicyNetwork, index: Tensor) -> Tensor:
-        log_pi = torch.log_softmax(network(self.context[index]), dim=1)  # (batch, actions)
+        log_pi = torch.log_softmax(network(self.context.index_select(0, index)), dim=1)  # (batch, actions)
         return log_pi.gather(1, self.action[index, None]).squeeze(1)  # (batch,)
 
 

@@ -9,6 +9,7 @@ from s2bl_cli.contract.lineage import step_of
 from s2bl_cli.contract.logs.reading import Log, LogArrays
 from s2bl_cli.contract.policies import NetworkSpec, Policy
 from s2bl_cli.errors import ContractError, RunError
+from s2bl_cli.models.adam import Adam
 from s2bl_cli.models.network import PolicyNetwork, build_network, network_tensors
 from s2bl_cli.models.settings import parse_hidden
 from s2bl_cli.objectives.objective import Objective, objective_of
@@ -41,7 +42,7 @@ def train_policy(log: Log, settings: TrainSettings, device: torch.device, advanc
         network=network_spec,
         training_rows=data.rows,
         training_known=len(data.known_rows),
-        lineage=step_of("train", {**recorded(settings.resolved()), **log.recorded_names}, (log.source,)),
+        lineage=step_of("train", {**recorded(settings.resolved()), **log.recorded_names}, log.sources),
         tensors=network_tensors(network),
     )
 
@@ -63,7 +64,7 @@ def fit(
     """Minimise the objective in place."""
     device = data.action.device
     generator = torch.Generator(device).manual_seed(settings.seed)
-    optimizer = torch.optim.Adam(network.parameters(), lr=settings.lr)
+    optimizer = Adam(network.parameters(), settings.lr)
     steps = epoch_steps(data.rows, settings.batch_size)
     for epoch in range(settings.epochs):
         known_index = reg_index = None
@@ -77,7 +78,7 @@ def fit(
                 None if known_index is None else data.known_batch(network, known_index[step]),
                 None if reg_index is None else data.any_batch(network, reg_index[step]),
             )
-            optimizer.zero_grad(set_to_none=True)
+            optimizer.zero_grad()
             torch.autograd.backward(loss)
             optimizer.step()
             total += loss.detach()

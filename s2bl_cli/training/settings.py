@@ -1,6 +1,7 @@
 """What `train` can be asked to do. Importing this module does not import torch."""
 
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple
 
 from s2bl_cli.errors import SettingError
@@ -73,7 +74,7 @@ class TrainSettings:
         """The parts of the objective, with every default filled in."""
         preset = METHODS[self.method or DEFAULT_METHOD]
         reg = self.reg or preset.reg
-        lam = DEFAULT_LAM[reg] if self.lam is None else self.lam
+        lam = DEFAULT_LAM.get(reg, 1.0) if self.lam is None else self.lam
         reg_rows = "all" if reg == "none" else self.reg_rows or preset.reg_rows  # no regulariser sees no rows
         return Combination(self.risk or preset.risk, reg, reg_rows, lam)
 
@@ -81,6 +82,11 @@ class TrainSettings:
     def name(self) -> str:
         """What to call the combination in file names and tables."""
         return method_name(self.combination.risk, self.combination.reg, self.combination.reg_rows)
+
+    def step_work(self, features: int, actions: int) -> int:
+        """Multiplications of a step's forward pass, for choosing threads."""
+        sizes = (features, *parse_hidden(self.model, self.hidden), actions)
+        return self.batch_size * sum(a * b for a, b in pairwise(sizes))
 
     def resolved(self) -> "TrainSettings":
         """The same with the defaults spelled out, as a lineage keeps it."""

@@ -79,11 +79,12 @@ class Log:
         self._names = names
         self._verify = verify
         self._parquets = [open_parquet(file) for file in files]
+        # Before the columns: those of another kind or of a later version need not be the contract's.
+        documents = [_document(parquet, file) for file, parquet in zip(files, self._parquets, strict=True)]
         self._plans = [
             plan_columns(_schema(parquet, file), names, file.name)
             for file, parquet in zip(files, self._parquets, strict=True)
         ]
-        documents = [_document(parquet, file) for file, parquet in zip(files, self._parquets, strict=True)]
         self.lineages: list[Step | None] = [None if document is None else document["lineage"] for document in documents]
         self._check_alike()
         declared = {
@@ -123,14 +124,18 @@ class Log:
         return all(lineage is not None for lineage in self.lineages)
 
     @cached_property
-    def source(self) -> Source:
-        """This log as an input in a lineage. Costs a read of the file, for the digest."""
-        digests = [file.sha256() for file in self._files]
-        if len(digests) == 1:
-            step = self.lineages[0]
-            return Source("logs", digests[0], None if step else self.base_name, step)
-        joined = hashlib.sha256("".join(digests).encode()).hexdigest()
-        return Source("logs", joined, f"{self.base_name} and {len(digests) - 1} more")
+    def sources(self) -> tuple[Source, ...]:
+        """The log's files as inputs in a lineage. Costs a read of each, for the digest."""
+        return tuple(
+            Source("logs", file.sha256(), None if step else file.base_name, step)
+            for file, step in zip(self._files, self.lineages, strict=True)
+        )
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the file; of several, the digest of their digests."""
+        digests = [source.sha256 for source in self.sources]
+        return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
     @property
     def recorded_names(self) -> dict[str, Any]:
