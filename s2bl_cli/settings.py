@@ -89,6 +89,9 @@ def check_settings(settings: Any) -> None:
             faults.append(
                 f"{flag(field.name)} must be one of {', '.join(declared.choices())}, found {one_line(value, 40)!r}"
             )
+        # A shell hands on any bytes; those that are no UTF-8 could not be written into a lineage.
+        if declared.recorded and isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
+            faults.append(f"{flag(field.name)} must be text in UTF-8, found {one_line(value, 40)!r}")
     if faults:
         raise SettingError("; ".join(faults))
 

@@ -4,6 +4,7 @@ wrong and what to do, nothing on stdout, nothing written, an old output untouche
 The tables below are the whole test: a new way to be wrong is one more row.
 """
 
+import contextlib
 import ctypes
 import json
 import os
@@ -18,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import torch
 from bad_input_files import (
     LOG,
     PLAIN_LOG,
@@ -126,6 +128,24 @@ def ours(**columns: Any) -> Callable[[Path, Path], Any]:
     return lambda valid, bad: write_log_with(valid / LOG, bad, **columns)
 
 
+def forged_rows(rows: int) -> Callable[[Path, Path], Any]:
+    """A log of ours whose footer states another number of rows than its row groups do."""
+
+    def varint(number: int) -> int:
+        return 2 * number if number >= 0 else -2 * number - 1  # thrift's zigzag, for numbers of one byte
+
+    def make(valid: Path, bad: Path) -> None:
+        data = (valid / LOG).read_bytes()
+        for at in (at for at, byte in enumerate(data) if byte == varint(ROWS)):
+            bad.write_bytes(data[:at] + bytes([varint(rows)]) + data[at + 1 :])
+            with contextlib.suppress(pa.ArrowException, OSError):
+                if pq.read_metadata(bad).num_rows == rows:
+                    return
+        raise AssertionError("the footer's number of rows was not found")
+
+    return make
+
+
 def scores(column: str, value: Any) -> Callable[[Path, Path], Any]:
     """Scores of which the first has another value."""
     return lambda valid, bad: write_log_with(valid / SCORES, bad, **{column: lambda old: [value, *old[1:]]})
@@ -146,6 +166,7 @@ def first_row_5(rule: str, value: str) -> tuple[str, ...]:
 
 PROPENSITY, COST = "propensity must be in (0, 1]", "cost must be finite, or null where feedback is missing"
 NEWER = (f"contract version {VERSION + 1}", f"reads up to {VERSION}", "upgrade s2bl")
+DAMAGED_FOOTER = ("is a damaged Parquet file", "the row counts of its footer disagree", "copy or make it again")
 NO_AVERAGE = (POLICY, "has argmax-accuracy", "which no table can average", "evaluate it again")
 CSV = content(b"context,action,propensity,cost\n1,0,0.5,-1\n")
 NO_COST_READ: dict[str, tuple[str, ...] | None] = {"evaluate": None}  # accuracies need no costs
@@ -185,6 +206,8 @@ BAD_FILES = [
     BadFile("no JSON", "log", document(LOG, version=NAN), ("document is not JSON", "make the file again")),
     BadFile("no JSON", "policy", document(POLICY, version=NAN), ("document is not JSON", "make the file again")),
     BadFile("no JSON", "scores", document(SCORES, version=NAN), ("document is not JSON", "make the file again")),
+    BadFile("a footer with a row too many", "log", forged_rows(ROWS + 1), DAMAGED_FOOTER),
+    BadFile("a footer with −25 rows", "log", forged_rows(-ROWS - 1), DAMAGED_FOOTER),
     # A log's columns
     BadFile("no propensity", "log", plain(propensity=None), ("no column 'propensity'", "--propensity-column")),
     BadFile("no context", "log", plain(context=None), ("no column 'context'", "--context-columns")),
@@ -523,6 +546,24 @@ def test_a_place_without_permission_is_told(valid: Path, tmp_path: Path) -> None
     assert snapshot(closed) == {}
 
 
+def test_too_little_memory_is_told(valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the words of torch's own allocator, which raises no MemoryError."""
+    monkeypatch.setattr("s2bl_cli.training.loop.build_network", lambda spec: torch.empty(1 << 60))
+    result = CliRunner().invoke(app, filled(WRITERS["train"], valid, out=tmp_path / "out"))
+    assert_refused(result, ("not enough memory", "use a smaller log or model"))
+    assert snapshot(tmp_path) == {}
+
+
+def test_a_fault_of_ours_is_not_dressed_up_as_yours(valid: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(spec: object) -> None:
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr("s2bl_cli.training.loop.build_network", broken)
+    result = CliRunner().invoke(app, filled(WRITERS["train"], valid, out="out"))
+    assert isinstance(result.exception, RuntimeError)
+    assert result.exit_code == 1
+
+
 SEE = "--help"
 BAD_FLAGS: list[tuple[str, tuple[str, ...]]] = [
     ("mask LOG --rho 1.5", ("--rho must be in [0, 1], found 1.5",)),
@@ -554,6 +595,7 @@ BAD_FLAGS: list[tuple[str, tuple[str, ...]]] = [
     ("mask LOG --rho 0.5 --actions 16777216", ("pi0 must have 67108864 bytes",)),
     ("mask LOG --rho 0.5 --reward-column r", ("no column 'r' for the cost", "--reward-column")),
     ("mask LOG --rho 0.5 --cost-column a --reward-column b", ("--cost-column and --reward-column exclude each other",)),
+    ("mask LOG --rho 0.5 --context-columns [\udcffc]ontext", ("--context-columns must be text in UTF-8",)),
     ("train LOG --epochs -1", ("--epochs must be in [0, 100000], found -1",)),
     ("train LOG --epochs 1.5", ("'--epochs'", "integer", SEE)),
     (f"train LOG --seed {'9' * 5000}", ("'--seed'", SEE)),
@@ -582,7 +624,7 @@ BAD_FLAGS: list[tuple[str, tuple[str, ...]]] = [
     ("inspect", ("Missing argument", "s2bl inspect --help")),
     ("make-logs --tau 0", ("--tau must be in (0, 1e+06], found 0.0",)),
     ("make-logs --tau nan", ("--tau must be in (0, 1e+06], found nan",)),
-    ("make-logs --dataset imagenet", ("'--dataset'", "sample", SEE)),
+    ("make-logs --dataset imagenet", ("--dataset", "sample")),
     ("guess LOG", ("guess", "s2bl --help")),
 ]
 

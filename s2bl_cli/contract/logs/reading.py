@@ -5,14 +5,16 @@
         for batch in log.batches(("action", "cost")): ...
         arrays = log.read()          # numpy, whole
 
-Batches are decoded one ahead on a thread of their own, so reading and what is done with it overlap, while
-memory stays bounded by a handful of batches, whatever the size of the log.
+Row groups are decoded a few ahead on threads, so reading and what is done with it overlap, while memory stays
+bounded by a handful of them, whatever the size of the log.
 """
 
 import contextlib
 import hashlib
+import threading
+from collections import deque
 from collections.abc import Generator, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields
 from functools import cached_property
 from typing import Any
@@ -34,6 +36,8 @@ from s2bl_cli.errors import ContractError
 from s2bl_cli.settings import recorded_changes
 
 BATCH_BYTES = 8 << 20  # of contexts; also the size of the row groups that s2bl writes
+_DECODERS = 2
+_LARGE_GROUP = 32 << 20  # bytes: a row group beyond is streamed, not held
 _ANY_CONTEXT = ContextSpec("uint8", (1,))  # where a spec is needed before the context is known
 
 Floats = npt.NDArray[np.float32]
@@ -314,27 +318,41 @@ def _copy_into(whole: LogArrays, part: LogArrays, at: int) -> None:
 def _decoded_batches(
     file: InputFile, columns: list[str], batch_rows: int, *, verify: bool
 ) -> Generator[pa.RecordBatch, None, None]:
-    """The file's batches in order, of row groups large or small, decoded one ahead."""
+    """The file's batches in order: row groups decoded ahead on threads, those too large to hold page by page.
 
-    def decode() -> Iterator[pa.RecordBatch]:
-        with open_parquet(file, verify=verify) as parquet:
-            yield from parquet.iter_batches(batch_size=batch_rows, columns=columns)
-
-    with _damage_told(file):
-        yield from _one_ahead(decode())
-
-
-def _one_ahead(batches: Iterator[pa.RecordBatch]) -> Generator[pa.RecordBatch, None, None]:
-    """The same batches, the next one being decoded on a thread while the caller is busy with this one.
-
-    (Arrow's dataset scanner reads ahead on more threads, but up to a gigabyte: memory would grow with the file.)
+    (Arrow's dataset scanner reads ahead too, but up to a gigabyte: memory would grow with the file.)
     """
-    with ThreadPoolExecutor(1) as thread:
-        coming = thread.submit(next, batches, None)
-        while (batch := coming.result()) is not None:
-            coming = thread.submit(next, batches, None)
-            if batch.num_rows:
-                yield batch
+    local = threading.local()
+
+    def decoded(group: int) -> list[pa.RecordBatch]:
+        if not hasattr(local, "parquet"):  # a ParquetFile is not for two threads at once
+            local.parquet = open_parquet(file, verify=verify)
+        table = local.parquet.read_row_group(group, columns=columns, use_threads=False)
+        batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=batch_rows)
+        return batches
+
+    with _damage_told(file), open_parquet(file, verify=verify) as parquet, _decoders() as pool:
+        ahead: deque[Future[list[pa.RecordBatch]]] = deque()
+        for group in range(parquet.num_row_groups):
+            is_large = parquet.metadata.row_group(group).total_byte_size > _LARGE_GROUP
+            if not is_large:
+                ahead.append(pool.submit(decoded, group))
+            while ahead and (is_large or len(ahead) > _DECODERS):
+                yield from ahead.popleft().result()
+            if is_large:
+                yield from parquet.iter_batches(batch_size=batch_rows, row_groups=[group], columns=columns)
+        while ahead:
+            yield from ahead.popleft().result()
+
+
+@contextlib.contextmanager
+def _decoders() -> Iterator[ThreadPoolExecutor]:
+    """Threads for decoding; what is still waiting for one when the reader stops is dropped."""
+    pool = ThreadPoolExecutor(_DECODERS)
+    try:
+        yield pool
+    finally:
+        pool.shutdown(cancel_futures=True)
 
 
 def _row_count(parquet: pq.ParquetFile, file: InputFile) -> int:
