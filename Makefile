@@ -1,12 +1,15 @@
 # make demo   install into .venv, then run the whole path on the embedded sample
 # make test   install into .venv, then run the tests
 # make check  lint, types, docs
+# make bench  speed of the files beside pyarrow
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
 READY  := $(VENV)/.s2bl-ready
 
-.PHONY: demo test check docs clean
+.PHONY: install demo test check docs bench clean
+
+install: $(READY)
 
 demo: $(READY)
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_data/demo.sh
@@ -19,6 +22,9 @@ check: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/generate.py --check
+
+bench: $(READY)
+	$(BIN)/python bench/files.py
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py

@@ -45,6 +45,15 @@ DATASETS = Registry(
         "sample": Entry(
             "datasets.sample:load", "7,000 FashionMNIST images that ship with s2bl (6,000 train, 1,000 test)"
         ),
+        "fmnist": Entry("datasets.fmnist:load", "FashionMNIST: 60,000 + 10,000 images of 28×28, 10 classes"),
+        "mnist": Entry("datasets.mnist:load", "MNIST: 60,000 + 10,000 images of 28×28, 10 classes"),
+        "emnist": Entry(
+            "datasets.emnist:load", "EMNIST: 28×28 characters, by default its split mnist (--emnist-split)"
+        ),
+        "cifar10": Entry("datasets.cifar10:load", "CIFAR-10: 50,000 + 10,000 images of 3×32×32, 10 classes"),
+        "cifar100": Entry("datasets.cifar100:load", "CIFAR-100: 50,000 + 10,000 images of 3×32×32, 100 classes"),
+        "kuairec": Entry("datasets.kuairec:load", "KuaiRec: users, videos as actions, watch ratios as rewards"),
+        "table": Entry("datasets.table:load", "your own .csv or .parquet file, given by its name (--label-column)"),
     },
 )
 
@@ -53,6 +62,8 @@ MODELS = Registry(
     {
         "linear": Entry("models.linear:build", "one linear map from context to logits"),
         "mlp": Entry("models.mlp:build", "fully connected layers with ReLU between them (--hidden)"),
+        "resnet-v1": Entry("models.resnet:build_v1", "four blocks of one residual layer each, for images (--width)"),
+        "resnet-v2": Entry("models.resnet:build_v2", "four blocks of two residual layers each, for images (--width)"),
     },
 )
 

@@ -102,6 +102,14 @@ def test_a_symbolic_link_to_nothing_makes_what_it_points_to(tmp_path):
     assert (tmp_path / "real").read_bytes() == b"new"
 
 
+def test_a_symbolic_link_into_a_folder_that_is_not_there(tmp_path):
+    """Told before any work is done, though the link's own folder is there."""
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "no" / "real")
+    with pytest.raises(OutputError, match=r"the folder .*/no does not exist; make it first$"):
+        check_output(str(link), force=False)
+
+
 def test_a_symbolic_link_to_itself_is_no_traceback(tmp_path):
     link = tmp_path / "link"
     link.symlink_to(link)

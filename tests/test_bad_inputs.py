@@ -108,6 +108,17 @@ def document(name: str, **changes: Any) -> Callable[[Path, Path], Any]:
     return lambda valid, bad: edit_document(valid / name, bad, lambda found: found.update(changes))
 
 
+def lineage(name: str, **changes: Any) -> Callable[[Path, Path], Any]:
+    """Settings that no command of ours was given."""
+    return lambda valid, bad: edit_document(
+        valid / name, bad, lambda found: found["lineage"]["settings"].update(changes)
+    )
+
+
+def nested(depth: int) -> list[Any]:
+    return [nested(depth - 1)] if depth else []
+
+
 def plain(**columns: Any) -> Callable[[Path, Path], Any]:
     return lambda valid, bad: write_plain_log(bad, **columns)
 
@@ -166,7 +177,9 @@ def first_row_5(rule: str, value: str) -> tuple[str, ...]:
 
 PROPENSITY, COST = "propensity must be in (0, 1]", "cost must be finite, or null where feedback is missing"
 NEWER = (f"contract version {VERSION + 1}", f"reads up to {VERSION}", "upgrade s2bl")
+DAMAGED_LINEAGE = ("its lineage is damaged", "settings are not plain values", "make the file again")
 DAMAGED_FOOTER = ("is a damaged Parquet file", "the row counts of its footer disagree", "copy or make it again")
+NO_TEXT = pa.array([b"train\xff"] * ROWS, pa.binary()).view(pa.string())
 NO_AVERAGE = (POLICY, "has argmax-accuracy", "which no table can average", "evaluate it again")
 CSV = content(b"context,action,propensity,cost\n1,0,0.5,-1\n")
 NO_COST_READ: dict[str, tuple[str, ...] | None] = {"evaluate": None}  # accuracies need no costs
@@ -206,6 +219,20 @@ BAD_FILES = [
     BadFile("no JSON", "log", document(LOG, version=NAN), ("document is not JSON", "make the file again")),
     BadFile("no JSON", "policy", document(POLICY, version=NAN), ("document is not JSON", "make the file again")),
     BadFile("no JSON", "scores", document(SCORES, version=NAN), ("document is not JSON", "make the file again")),
+    BadFile("a λ of 400 digits", "policy", lineage(POLICY, lam=10**400), DAMAGED_LINEAGE),
+    BadFile("a seed of 65 bits", "policy", lineage(POLICY, seed=1 << 64), DAMAGED_LINEAGE),
+    BadFile("a deep setting", "log", lineage(LOG, tau=nested(400)), DAMAGED_LINEAGE),
+    BadFile("a deep setting", "policy", lineage(POLICY, tau=nested(400)), DAMAGED_LINEAGE),
+    BadFile("a deep setting", "scores", lineage(SCORES, tau=nested(400)), DAMAGED_LINEAGE),
+    BadFile("text that is no UTF-8", "log", plain(split=NO_TEXT), ("is a damaged Parquet file",)),
+    BadFile(
+        "text that is no UTF-8",
+        "scores",
+        lambda valid, bad: pq.write_table(
+            pq.read_table(valid / SCORES).drop_columns("log").append_column("log", NO_TEXT[:6]), bad
+        ),
+        ("is a damaged Parquet file", "UTF"),
+    ),
     BadFile("a footer with a row too many", "log", forged_rows(ROWS + 1), DAMAGED_FOOTER),
     BadFile("a footer with −25 rows", "log", forged_rows(-ROWS - 1), DAMAGED_FOOTER),
     # A log's columns
@@ -608,6 +635,7 @@ BAD_FLAGS: list[tuple[str, tuple[str, ...]]] = [
     ("train LOG --model tree", ("'--model'", "linear", SEE)),
     ("train LOG --risk all", ("'--risk'", "tips", SEE)),
     ("train LOG --model mlp --hidden 0", ("--hidden must be 1 to 16 layer widths", "found '0'")),
+    (f"train LOG --model mlp --hidden {'9' * 5000}", ("--hidden must be 1 to 16 layer widths",)),
     ("train LOG --model mlp --hidden 5,x", ("--hidden must be 1 to 16 layer widths", "found '5,x'")),
     ("train LOG --method wce-s2bl --reg kl", ("--method wce-s2bl means --reg wce", "--reg kl was given")),
     ("train LOG --risk none --reg none", ("--risk none and --reg none leave nothing to learn from",)),

@@ -12,7 +12,6 @@ import re
 import traceback
 import zlib
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,8 +37,7 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from s2bl_cli.app import VERBS, app, verb_command
-from s2bl_cli.datasets import sample
-from s2bl_cli.datasets.labelled import LabelledPart
+from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
 from s2bl_cli.errors import RunError
 from s2bl_cli.models.run_settings import RunSettings
 from s2bl_cli.registry import Registry
@@ -508,10 +506,11 @@ def wrong_flags(verb: str, random: Random) -> tuple[list[str], bool]:
 
 @pytest.fixture
 def stop_much_work(monkeypatch: pytest.MonkeyPatch) -> Callable[[bool], None]:
-    """Whether the next run ends where it would start to compute. Data sets are forty rows of the sample."""
-    start, load, whole = RunSettings.start, Registry.load, sample.load()
-    parts = [LabelledPart(part.context[:20], part.label[:20]) for part in (whole.train, whole.test)]
-    few = replace(whole, train=parts[0], test=parts[1])
+    """Whether the next run ends where it would start to compute. Every data set is twenty small images, twice."""
+    start, load = RunSettings.start, Registry.load
+    images = random_of("images").integers(0, 256, (20, 1, 4, 4), dtype=np.uint8)
+    part = LabelledPart(images, np.arange(20, dtype=np.int32) % 3)
+    few = LabelledData("few", 3, part, part)
     state = {"much": False}
 
     def start_or_stop(self: RunSettings, *words: Any, **more: Any) -> torch.device:

@@ -78,7 +78,14 @@ def test_counts_are_exact(folder, write_log, rows, thousandths, seed, hides):
 
 @pytest.mark.parametrize(
     ("share", "rows", "known"),
-    [({"rho": 0}, 7, 0), ({"rho": 1}, 7, 7), ({"rho": 0.5}, 7, 4), ({"hide": 0.98}, 50, 1), ({"hide": 0.5}, 7, 4)],
+    [
+        ({"rho": 0}, 7, 0),
+        ({"rho": 1}, 7, 7),
+        ({"rho": 0.5}, 7, 4),
+        ({"hide": 0.98}, 50, 1),
+        ({"hide": 0.9}, 5, 1),
+        ({"hide": 0.5}, 7, 4),
+    ],
 )
 def test_shares_by_hand(share, rows, known):
     assert MaskSettings(**share).known_target(rows) == known

@@ -2,17 +2,33 @@
 
 from typing import Annotated
 
+import typer
+
 from s2bl_cli.commands.options import RUN_PANEL, Force, Json, Quiet, console_of, output_option, settings_as_flags, shown
-from s2bl_cli.logging_policy.settings import MakeLogsSettings
+from s2bl_cli.datasets.settings import DatasetSettings
+from s2bl_cli.features.settings import FeatureSettings
+from s2bl_cli.logging_policy.settings import LoggingSettings
 from s2bl_cli.models.run_settings import RunSettings
 
+SavePolicy = Annotated[
+    str | None,
+    typer.Option(
+        "--save-policy",
+        help="also write the fitted logging policy, for --logging-policy",
+        metavar="FILE",
+        rich_help_panel="The logging policy",
+    ),
+]
 Output = Annotated[str | None, output_option("DATASET-tau10.parquet")]
 
 
-@settings_as_flags(run=RUN_PANEL)
+@settings_as_flags(data="The data", features="Pre-trained features", settings="The logging policy", run=RUN_PANEL)
 def make_logs(
-    settings: MakeLogsSettings,
+    data: DatasetSettings,
+    features: FeatureSettings,
+    settings: LoggingSettings,
     run: RunSettings,
+    save_policy: SavePolicy = None,
     output: Output = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -24,33 +40,27 @@ def make_logs(
     the action is the label and 0 elsewhere.
     """
     from s2bl_cli.contract.atomic import check_output
-    from s2bl_cli.registry import DATASETS
 
     console = console_of(quiet=quiet, as_json=json, output=output)
-    target = output or f"{settings.dataset}-tau{settings.tau:g}.parquet"
-    check_output(target, force=force)
-    data = DATASETS.load(settings.dataset)()
+    target = output or f"{data.short_name}-tau{settings.tau:g}.parquet"
+    for file in (target, *([save_policy] if save_policy is not None else [])):
+        check_output(file, force=force)
     device = run.start()
-    from s2bl_cli.logging_policy.make_logs import make_logs as make  # imports torch: after the quick checks
+    from s2bl_cli.logging_policy.conversion import convert  # imports torch: after the quick checks
 
-    with console.progress("fitting the logging policy", settings.epochs, "epochs") as advance:
-        facts = make(data, settings, target, force=force, device=device, advance=advance)
-    low, middle, high = facts.propensity_quantiles
+    written = convert(data, features, settings, device, target, save_policy, force=force, console=console)
+    facts = written.summary()
+    for warning in written.warnings():
+        console.warn(warning)
+    quantiles = ", ".join(f"{value:.3g}" for value in facts["propensity_quantiles"].values())
+    accuracy = ""
+    if facts["right_draws"] is not None:
+        accuracy = (
+            f"the logging policy draws right in {facts['right_draws']:.1%} of the {facts['scored_split']} rows "
+            f"(its likeliest action in {facts['argmax_accuracy']:.1%}); "
+        )
     console.say(
-        f"{shown(target)}: {facts.train:,} train and {facts.test:,} test rows, {facts.actions} actions; "
-        f"the logging policy draws right in {facts.right_draws:.1%} of the test rows (its likeliest action in "
-        f"{facts.argmax_accuracy:.1%}); propensity 1 %, 50 %, 99 %: {low:.3g}, {middle:.3g}, {high:.3g}; "
-        f"mean(1/p) = {facts.mean_inverse_propensity:.4g}"
+        f"{shown(target)}: {facts['train']:,} train and {facts['test']:,} test rows, {facts['actions']:,} actions; "
+        f"{accuracy}propensity 1 %, 50 %, 99 %: {quantiles}; mean(1/p) = {facts['mean_inverse_propensity']:.4g}"
     )
-    console.summary(
-        {
-            "output": target,
-            "train": facts.train,
-            "test": facts.test,
-            "actions": facts.actions,
-            "argmax_accuracy": facts.argmax_accuracy,
-            "right_draws": facts.right_draws,
-            "propensity_quantiles": {"0.01": low, "0.5": middle, "0.99": high},
-            "mean_inverse_propensity": facts.mean_inverse_propensity,
-        }
-    )
+    console.summary({"output": target, **facts})

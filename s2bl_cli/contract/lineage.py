@@ -153,14 +153,16 @@ def _command_line(step: Step, inputs: list[tuple[str, str]], output: str) -> str
     for flag, value in step.settings.items():
         words += _flag_words(flag, value)
     logs = [name for role, name in inputs if role == "logs"]
-    others = [name for role, name in inputs if role != "logs"]
-    if others and logs:
-        words += others
-        for name in logs:
-            words += ["--logs", name]
+    policies = [name for role, name in inputs if role == "policy"]
+    # A table needs no word here: its name is the setting --dataset.
+    if step.command == "make-logs":
+        words += [word for name in policies for word in ("--logging-policy", name)]
+    elif policies:
+        words += [*policies, *(word for name in logs for word in ("--logs", name))]
     else:
-        words += others + logs
-    return shlex.join(one_line(word, _MAX_WORD) for word in [*words, "-o", output])
+        words += logs
+    flag = "--save-policy" if step.command == "make-logs" and output.endswith(".safetensors") else "-o"
+    return shlex.join(one_line(word, _MAX_WORD) for word in [*words, flag, output])
 
 
 def _flag_words(flag: str, value: Any) -> Iterator[str]:

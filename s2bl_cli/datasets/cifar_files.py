@@ -81,14 +81,14 @@ def read_binary(paths: list[Path], label_bytes: int, classes: int) -> LabelledPa
                 f"{one_line(path)} is not a CIFAR binary file: it must be a multiple of {record} bytes, "
                 f"found {len(raw)}: get it again"
             )
-        parts.append(raw.reshape(-1, record))
-    records = np.concatenate(parts)
-    return _part(records[:, label_bytes:], records[:, label_bytes - 1], classes, paths[0])
+        records = raw.reshape(-1, record)
+        parts.append(_part(records[:, label_bytes:], records[:, label_bytes - 1], classes, path))
+    return _joined(parts)
 
 
 def read_pickled(paths: list[Path], label_key: str, classes: int) -> LabelledPart:
     """Dicts with `data` (rows × 3,072 bytes) and a list of labels."""
-    data, labels = [], []
+    parts = []
     for path in paths:
         content = _unpickled(path)
         pixels, numbers = content.get("data"), content.get(label_key)
@@ -105,9 +105,8 @@ def read_pickled(paths: list[Path], label_key: str, classes: int) -> LabelledPar
             raise InputFileError(
                 f"{one_line(path)}: {label_key!r} must be a list of {len(pixels)} whole numbers: get the official file"
             )
-        data.append(pixels)
-        labels.append(np.clip(numbers, -1, classes))
-    return _part(np.concatenate(data), np.concatenate(labels), classes, paths[0])
+        parts.append(_part(pixels, np.clip(numbers, -1, classes), classes, path))
+    return _joined(parts)
 
 
 def _part(pixels: npt.NDArray[np.uint8], labels: npt.NDArray[Any], classes: int, path: Path) -> LabelledPart:
@@ -116,15 +115,23 @@ def _part(pixels: npt.NDArray[np.uint8], labels: npt.NDArray[Any], classes: int,
         raise InputFileError(
             f"{one_line(path)}: labels must be 0 to {classes - 1}, found others: get the official file"
         )
-    return LabelledPart(np.ascontiguousarray(pixels).reshape(-1, 3, 32, 32), label)
+    return LabelledPart(pixels.reshape(-1, 3, 32, 32), label)
+
+
+def _joined(parts: list[LabelledPart]) -> LabelledPart:
+    return LabelledPart(
+        np.concatenate([part.context for part in parts]), np.concatenate([part.label for part in parts])
+    )
 
 
 def _unpickled(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             content = _CifarUnpickler(file, encoding="bytes").load()
-    except InputFileError:
-        raise
+    except _ForeignNameError as error:
+        raise InputFileError(
+            f"{one_line(path)}: a CIFAR pickle must hold arrays only, found {error}: do not trust this file"
+        ) from error
     except Exception as error:  # damaged pickles raise nearly anything
         raise InputFileError(
             f"{one_line(path)} is a damaged CIFAR pickle ({one_line(error, 80)}): get it again"
@@ -136,6 +143,10 @@ def _unpickled(path: Path) -> dict[str, Any]:
     return {
         key.decode(errors="replace") if isinstance(key, bytes) else str(key): value for key, value in content.items()
     }
+
+
+class _ForeignNameError(Exception):
+    """A name that no official file holds."""
 
 
 class _CifarUnpickler(pickle.Unpickler):
@@ -150,10 +161,7 @@ class _CifarUnpickler(pickle.Unpickler):
             return np.dtype
         if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes in the old protocol
             return _latin1_bytes
-        raise InputFileError(
-            f"a CIFAR pickle must hold arrays only, found {one_line(module, 40)}.{one_line(name, 40)}: "
-            f"do not trust this file"
-        )
+        raise _ForeignNameError(f"{one_line(module, 40)}.{one_line(name, 40)}")
 
 
 def _latin1_bytes(text: str, encoding: str) -> bytes:

@@ -97,7 +97,8 @@ def _matrix(path: Path) -> pl.DataFrame:
         if not (frame[name].dtype.is_float() if name == "watch_ratio" else frame[name].dtype.is_integer())
         and not (name == "watch_ratio" and frame[name].dtype.is_integer())
     ]
-    if faults or frame.null_count().sum_horizontal().item():
+    # NaN counts as missing: it would be above every threshold, a reward.
+    if faults or frame.fill_nan(None).null_count().sum_horizontal().item():
         what = f"column {faults[0]!r} must be numbers" if faults else "no value may be missing"
         raise InputFileError(f"{one_line(path)}: {what} in {', '.join(_MATRIX_COLUMNS)}: get the official file")
     return frame

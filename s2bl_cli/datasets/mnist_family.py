@@ -10,6 +10,8 @@ from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
 from s2bl_cli.datasets.settings import DatasetSettings
 from s2bl_cli.errors import InputFileError, one_line
 
+_SHAPE = (28, 28)
+
 
 def load_idx_family(
     settings: DatasetSettings, title: str, folder: str, prefixes: tuple[str, str], classes: int, first_label: int = 0
@@ -36,4 +38,9 @@ def _check(images: Sequence[int], labels: Sequence[int], images_path: object, la
         raise InputFileError(
             f"{one_line(images_path)} has {images[0]} images, but {one_line(labels_path)} has "
             f"{labels[0]} labels: get both again"
+        )
+    if tuple(images[1:]) != _SHAPE:
+        raise InputFileError(
+            f"{one_line(images_path)}: images must be 28 × 28, found {' × '.join(map(str, images[1:]))}: "
+            f"get the official file"
         )

@@ -13,6 +13,7 @@ import pyarrow.parquet as pq
 from s2bl_cli.contract.logs.checks import fixed_binary_view
 from s2bl_cli.contract.logs.schema import declared_context
 from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
+from s2bl_cli.datasets.settings import DatasetSettings
 from s2bl_cli.errors import RunError
 
 FILE_NAME = "fmnist-sample.parquet"
@@ -28,9 +29,9 @@ def sample_path() -> Path:
     raise RunError(f"the embedded sample {FILE_NAME} is missing from this installation: install s2bl again")
 
 
-def load() -> LabelledData:
+def load(settings: DatasetSettings) -> LabelledData:
     table = pq.read_table(sample_path())
-    return LabelledData("sample", CLASSES, _part(table, "train"), _part(table, "test"))
+    return LabelledData(settings.short_name, CLASSES, _part(table, "train"), _part(table, "test"))
 
 
 def _part(table: pa.Table, split: str) -> LabelledPart:

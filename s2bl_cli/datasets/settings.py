@@ -55,6 +55,11 @@ class DatasetSettings:
         return self.dataset if self.dataset in DATASETS.names else TABLE
 
     @property
+    def recorded_name(self) -> str:
+        """What a lineage calls it: a file by its base name, wherever it lay."""
+        return self.dataset if self.dataset in DATASETS.names else Path(self.dataset).name
+
+    @property
     def short_name(self) -> str:
         """What to call it in file names and tables."""
         return self.dataset if self.dataset in DATASETS.names else Path(self.dataset).stem

@@ -87,12 +87,17 @@ def load(settings: DatasetSettings) -> TableData:
             f"{source.name}: no column {label!r} to predict: name it with --label-column "
             f"(its columns: {one_line(', '.join(schema), 160)})"
         )
+    if schema[label].is_nested():
+        raise ContractError(
+            f"{source.name}: column {label!r} must be numbers, text or dates to be predicted, found {schema[label]}: "
+            f"choose another --label-column"
+        )
     encoder = TableEncoder(schema, {label, _SPLIT_COLUMN}, settings.max_levels)
     counts: dict[Any, int] = {}
     train_rows = test_rows = 0
     for frame, is_test in _frames(source, settings):
-        counted = frame[label].value_counts()
-        for value, count in zip(counted[label].to_list(), counted["count"].to_list(), strict=True):
+        counted = frame[label].alias("value").value_counts()  # its own name might be "count"
+        for value, count in zip(counted["value"].to_list(), counted["count"].to_list(), strict=True):
             counts[value] = counts.get(value, 0) + count
         if len(counts) > _MOST_CLASSES:
             raise ContractError(
@@ -129,7 +134,8 @@ def _as_parquet(settings: DatasetSettings) -> tuple[InputFile, Any]:
         return InputFile(one_line(path), str(path), path.name), None
     temporary = tempfile.NamedTemporaryFile(prefix="s2bl-", suffix=".parquet")  # noqa: SIM115 (lives as long as the data)
     try:
-        pl.scan_csv(path, infer_schema_length=None, null_values=_GAPS).sink_parquet(temporary.name)
+        frame = pl.scan_csv(path, infer_schema_length=None, null_values=_GAPS, try_parse_dates=True)
+        frame.sink_parquet(temporary.name)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputFileError(f"{one_line(path)} cannot be read as CSV ({one_line(error, 160)}): mend it") from error
     return InputFile(one_line(path), temporary.name, path.name), temporary
@@ -160,7 +166,9 @@ def _frames(source: InputFile, settings: DatasetSettings) -> Iterator[tuple[pl.D
                 return
             assert isinstance(frame, pl.DataFrame)
             is_test = _test_rows(frame, rng, settings, source.name)
-            labelled = frame[settings.label_column].is_not_null().to_numpy()
+            label = frame[settings.label_column]
+            # NaN is a gap too. As a class it would be a new one in each batch: it does not equal itself.
+            labelled = (label.fill_nan(None) if label.dtype.is_float() else label).is_not_null().to_numpy()
             yield frame.filter(pl.Series(labelled)), is_test[labelled]
 
 
@@ -169,6 +177,8 @@ def _test_rows(
 ) -> npt.NDArray[np.bool_]:
     if _SPLIT_COLUMN not in frame.columns:
         return rng.random(frame.height) < settings.test_share
+    if frame.schema[_SPLIT_COLUMN].is_nested():
+        raise ContractError(f"{subject}: column 'split' must be text, found {frame.schema[_SPLIT_COLUMN]}; rename it")
     split = frame[_SPLIT_COLUMN].cast(pl.String)
     wrong = split.filter(~split.is_in(list(SPLITS)) | split.is_null())
     if len(wrong):

@@ -13,7 +13,7 @@ import polars as pl
 
 from s2bl_cli.errors import one_line
 
-_MOST_LEVELS_COUNTED = 200_000  # a text column with more distinct values is a name or an id, not a category
+_MOST_LEVELS_COUNTED = 200_000  # more distinct values than these are not even counted: an id, not a category
 
 Matrix = npt.NDArray[np.float32]
 
@@ -55,7 +55,10 @@ class NumericColumn:
 
 @dataclass
 class TextColumn:
-    """One feature a level; a gap is a level of its own; levels beyond the most frequent ones share a feature."""
+    """One feature a level; a gap is a level of its own; levels beyond the most frequent ones share a feature.
+
+    A column most of whose values are distinct is a name or an id: it is left out.
+    """
 
     name: str
     most_levels: int
@@ -67,14 +70,16 @@ class TextColumn:
     def learn(self, column: pl.Series) -> None:
         if self.is_identifier:
             return
-        counted = column.cast(pl.String).value_counts()
-        self.counts.update(dict(zip(counted[self.name].to_list(), counted["count"].to_list(), strict=True)))
+        counted = column.cast(pl.String).alias("level").value_counts()  # its own name might be "count"
+        self.counts.update(dict(zip(counted["level"].to_list(), counted["count"].to_list(), strict=True)))
         if len(self.counts) > _MOST_LEVELS_COUNTED:
             self.is_identifier = True
             self.counts.clear()
 
     def settle(self) -> None:
         """Fix the levels, most frequent first, ties by name."""
+        rows = sum(self.counts.values())
+        self.is_identifier |= len(self.counts) > max(self.most_levels, rows // 2)
         ordered = sorted(self.counts.items(), key=lambda level: (-level[1], level[0] is None, level[0] or ""))
         self.levels = [level for level, _ in ordered[: self.most_levels]]
         self.has_others = len(ordered) > self.most_levels

@@ -15,9 +15,11 @@ from s2bl_cli.contract.scores import LOGGING_POLICY, Score
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.metrics.metric import Metric
 from s2bl_cli.evaluation.running_mean import RunningMean
-from s2bl_cli.models.network import PolicyNetwork, network_from
+from s2bl_cli.models.network import PolicyNetwork, network_from, on_device
 from s2bl_cli.objectives.methods import method_name
 from s2bl_cli.registry import METRICS
+
+SUPERVISED = "supervised"  # the method of a policy that make-logs fitted to labels
 
 _COLUMNS = ("context", "action", "propensity", "label", "pi0", "split")  # propensity: pi0 is checked against it
 
@@ -34,7 +36,9 @@ class Candidate:
 
 def candidates_on(policies: Sequence[LoadedPolicy], device: torch.device) -> list[Candidate]:
     return [
-        Candidate(loaded, network_from(loaded.policy.network, loaded.policy.tensors, loaded.name).to(device).eval())
+        Candidate(
+            loaded, on_device(network_from(loaded.policy.network, loaded.policy.tensors, loaded.name), device).eval()
+        )
         for loaded in policies
     ]
 
@@ -152,11 +156,11 @@ def policy_facts(loaded: LoadedPolicy) -> dict[str, Any]:
         "policy_sha256": loaded.source.sha256,
         **_data_facts(policy.lineage),
         "rho": round(policy.training_known / policy.training_rows, 6) if policy.training_rows else None,
-        "method": method_name(risk or "?", reg or "?", reg_rows or "?"),
+        "method": method_name(risk, reg, reg_rows or "all") if risk and reg else SUPERVISED,
         "risk": risk,
         "reg": reg,
         "reg_rows": reg_rows,
-        "lam": _number(settings.get("lam")),
+        "lam": _number(settings.get("lam")) if reg != "none" else None,
         "nu": _number(settings.get("nu")),
         "model": policy.network.model,
         "seed": _whole_number(settings.get("seed")),

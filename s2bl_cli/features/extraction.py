@@ -9,12 +9,13 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 import torch
+from safetensors import SafetensorError
 from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
 from s2bl_cli.contract.atomic import atomic_output
 from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
-from s2bl_cli.errors import SettingError
+from s2bl_cli.errors import InputFileError, SettingError, one_line
 from s2bl_cli.features.backbone import load_backbone
 from s2bl_cli.features.settings import FeatureSettings
 
@@ -24,10 +25,6 @@ _IMAGES_AT_ONCE = 64
 
 Floats = npt.NDArray[np.float32]
 Advance = Callable[[int, str], None]
-
-
-def default_image_size(device: torch.device) -> int:
-    return 96 if device.type == "cpu" else 224
 
 
 def with_features(
@@ -40,7 +37,8 @@ def with_features(
     advance: Advance,
 ) -> LabelledData:
     """The same dataset with features as contexts."""
-    if settings.features is None:
+    settings = settings.resolved(device.type)
+    if settings.features is None or settings.image_size is None:
         return data
     if len(data.context.shape) != 3 or data.context.shape[0] not in (1, 3):
         raise SettingError(
@@ -48,13 +46,13 @@ def with_features(
         )
     network, weights_digest = load_backbone(settings.features, settings.weights, download=download)
     network.to(device)
-    size = settings.image_size or default_image_size(device)
+    size = settings.image_size
     features, done = [], 0
     for part in (data.train, data.test):
         key = _key(part.context, settings.features, weights_digest, size)
         path = cache / "features" / f"{key}.safetensors"
         if path.is_file():
-            features.append(load_file(path)["features"])
+            features.append(_cached(path))
         else:
             features.append(_compute(network, part.context, size, device, partial(_advance_from, advance, done)))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -71,6 +69,16 @@ def with_features(
             f"images replaced by {features[0].shape[1]:,} features of {settings.features} at {size}×{size} pixels",
         ),
     )
+
+
+def _cached(path: Path) -> Floats:
+    try:
+        features: Floats = load_file(path)["features"]
+    except (SafetensorError, OSError, KeyError) as error:
+        raise InputFileError(
+            f"{one_line(path)}, a cache of features, is damaged ({one_line(error, 80)}): delete it"
+        ) from error
+    return features
 
 
 def _advance_from(advance: Advance, before: int, done: int) -> None:

@@ -12,8 +12,6 @@ import polars as pl
 from s2bl_cli.datasets.labelled import LabelledBatch
 from s2bl_cli.errors import ContractError, SettingError, one_line
 
-MATCH = "match"
-
 Floats = npt.NDArray[np.float32]
 
 
@@ -45,10 +43,8 @@ class ExpressionCost:
             ) from error
 
     def of(self, batch: LabelledBatch, action: npt.NDArray[np.int32], propensity: Floats) -> Floats:
-        frame = batch.columns if batch.columns is not None else pl.DataFrame()
-        frame = frame.with_columns(
-            pl.Series("action", action), pl.Series("label", batch.label), pl.Series("propensity", propensity)
-        )
+        own = pl.DataFrame({"action": action, "label": batch.label, "propensity": propensity})
+        frame = own if batch.columns is None else batch.columns.with_columns(own.get_columns())
         try:
             cost = frame.select(self._expression.cast(pl.Float32).alias("cost"))["cost"]
         except (pl.exceptions.PolarsError, ValueError, TypeError) as error:

@@ -4,11 +4,6 @@ import numpy as np
 import numpy.typing as npt
 
 
-def uniforms(seed: int, rows: int) -> npt.NDArray[np.float64]:
-    """One number in [0, 1) a row. Philox is counter-based: row i has the same number in any log of this seed."""
-    return np.random.Generator(np.random.Philox(key=seed)).random(rows)
-
-
 def draw_actions(pi0: npt.NDArray[np.float32], uniform: npt.NDArray[np.float64]) -> npt.NDArray[np.int32]:
     """Inverse-CDF sampling from the stored float32 distribution itself, so propensities are exact.
 

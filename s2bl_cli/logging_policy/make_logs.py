@@ -1,87 +1,177 @@
-"""The supervised-to-bandit conversion behind `make-logs`."""
+"""The supervised-to-bandit conversion behind `make-logs`: fit or take a logging policy, draw, write. Streamed."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.contract.lineage import step_of
+from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs.reading import LogArrays, rows_to_a_batch
-from s2bl_cli.contract.logs.schema import LogSpec
+from s2bl_cli.contract.logs.schema import SPLITS, LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
-from s2bl_cli.datasets.labelled import LabelledData
-from s2bl_cli.logging_policy.drawing import draw_actions, uniforms
-from s2bl_cli.logging_policy.fitting import fit_logging_policy, logging_distribution
-from s2bl_cli.logging_policy.settings import MakeLogsSettings
-from s2bl_cli.settings import recorded
+from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
+from s2bl_cli.datasets.interactions import InteractionData, Interactions
+from s2bl_cli.datasets.labelled import LabelledSource
+from s2bl_cli.errors import ContractError
+from s2bl_cli.logging_policy.cost_names import MATCH
+from s2bl_cli.logging_policy.costs import ExpressionCost, MatchCost
+from s2bl_cli.logging_policy.drawing import draw_actions
+from s2bl_cli.logging_policy.facts import LogFacts
+from s2bl_cli.logging_policy.fitting import Advance, fit_network, fitting_steps
+from s2bl_cli.logging_policy.policies import ExploringPolicy, FittedPolicy, LoggingPolicy, RandomPolicy, UniformPolicy
+from s2bl_cli.logging_policy.random_scores import draw_pairs, pair_probabilities
+from s2bl_cli.logging_policy.settings import LoggingSettings
+from s2bl_cli.models.network import PolicyNetwork, network_from, network_tensors, on_device
+from s2bl_cli.models.settings import parse_hidden
+
+Progress = Callable[[str, int, str], AbstractContextManager[Advance]]
 
 
 @dataclass(frozen=True)
-class LogFacts:
-    """What the summary tells of a new log."""
+class FittedNetwork:
+    """A network that was fitted to labels here, for whoever wants to keep it."""
 
-    train: int
-    test: int
-    actions: int
-    argmax_accuracy: float  # of the logging policy, on the test rows
-    right_draws: float  # share of drawn actions that are the label, on the test rows: "logging policy" in the paper
-    propensity_quantiles: tuple[float, float, float]  # 1 %, 50 %, 99 % of the logged propensities
-    mean_inverse_propensity: float  # near the number of actions where the policy has full support
+    spec: NetworkSpec
+    network: PolicyNetwork
+    rows: int
+
+    def as_policy(self, lineage: Step) -> Policy:
+        return Policy(self.spec, self.rows, self.rows, lineage, network_tensors(self.network))
 
 
-def make_logs(
-    data: LabelledData,
-    settings: MakeLogsSettings,
-    target: str,
-    *,
-    force: bool,
+def logging_policy_for(
+    data: LabelledSource,
+    settings: LoggingSettings,
+    given: LoadedPolicy | None,
     device: torch.device,
-    advance: Callable[[int, str], None],
+    progress: Progress,
+) -> tuple[LoggingPolicy, FittedNetwork | None]:
+    """The policy that the settings (resolved) ask for, and its network if it was fitted now."""
+    fitted: FittedNetwork | None = None
+    policy: LoggingPolicy
+    if given is not None:
+        network = _network_of(given, data, device)
+        policy = FittedPolicy(network, device, flatness=settings.tau, adverse=settings.adverse)
+    elif settings.logging_model == "uniform":
+        policy = UniformPolicy(data.classes)
+    elif settings.logging_model == "random":
+        policy = RandomPolicy(data.classes, settings.seed, settings.tau)
+    else:
+        fitted = _fitted(data, settings, device, progress)
+        flatness = settings.tau if settings.tau_mode == "sample" else 1.0
+        policy = FittedPolicy(fitted.network, device, flatness=flatness, adverse=settings.adverse)
+    return ExploringPolicy(policy, settings.uniform) if settings.uniform else policy, fitted
+
+
+def _fitted(data: LabelledSource, settings: LoggingSettings, device: torch.device, progress: Progress) -> FittedNetwork:
+    model = settings.logging_model or "linear"
+    spec = NetworkSpec(model, data.context, data.classes, parse_hidden(model, settings.hidden), settings.width or 1)
+    part = data.to_fit()
+    with progress(
+        f"fitting the logging policy ({model})", fitting_steps(len(part.label), settings), "steps"
+    ) as advance:
+        network = fit_network(spec, part, settings, device, advance)
+    return FittedNetwork(spec, network, len(part.label))
+
+
+def _network_of(given: LoadedPolicy, data: LabelledSource, device: torch.device) -> PolicyNetwork:
+    spec = given.policy.network
+    for what, here, there in (("actions", spec.actions, data.classes), ("contexts", spec.context, data.context)):
+        if here != there:
+            raise ContractError(
+                f"{given.name} does not fit {data.name}: its {what} are {here}, the data's {there}; "
+                f"use a policy that was fitted to such data"
+            )
+    return on_device(network_from(spec, given.policy.tensors, given.name), device)
+
+
+def write_labelled_log(
+    data: LabelledSource, policy: LoggingPolicy, settings: LoggingSettings, lineage: Step, target: str, *, force: bool
 ) -> LogFacts:
-    """Fit the logging policy, draw an action for every row, write the log."""
-    network = fit_logging_policy(data, settings, device, advance)
-    context = np.concatenate([data.train.context, data.test.context])
-    label = np.concatenate([data.train.label, data.test.label])
-    pi0 = logging_distribution(network, context, settings, device)
-    action = draw_actions(pi0, uniforms(settings.seed, len(label)))
-    propensity = pi0[np.arange(len(label)), action]
-    is_test = np.arange(len(label)) >= len(data.train.label)
-    arrays = LogArrays(
-        context=context,
-        action=action,
-        propensity=propensity,
-        cost=np.where(action == label, np.float32(-1), np.float32(0)),
-        known=np.ones(len(label), bool),
-        is_test=is_test,
-        label=label,
-        pi0=pi0 if settings.store_distribution else None,
-    )
+    """Draw an action for every row and write the log, a batch at a time."""
     optional = ("label", "pi0", "split") if settings.store_distribution else ("label", "split")
     spec = LogSpec(data.classes, data.context, optional)
-    _write(arrays, spec, settings, target, force=force)
-    return _facts(arrays, pi0, data.classes)
+    facts = LogFacts(data.classes)
+    with log_writer(target, spec, lineage, force=force) as writer:
+        for arrays in _labelled_rows(data, policy, settings, facts):
+            writer.write(log_batch(arrays, spec))
+    return facts
 
 
-def _write(arrays: LogArrays, spec: LogSpec, settings: MakeLogsSettings, target: str, *, force: bool) -> None:
-    batch = log_batch(arrays, spec)
-    size = rows_to_a_batch(spec.context)
-    with log_writer(target, spec, step_of("make-logs", recorded(settings)), force=force) as writer:
-        for start in range(0, batch.num_rows, size):
-            writer.write(batch.slice(start, size))
+def _labelled_rows(
+    data: LabelledSource, policy: LoggingPolicy, settings: LoggingSettings, facts: LogFacts
+) -> Iterator[LogArrays]:
+    # One number a row, in order: however the rows come in batches, a row has the same one.
+    uniforms = np.random.Generator(np.random.Philox(key=settings.seed))
+    cost = MatchCost(settings.cost_noise, settings.seed) if settings.cost == MATCH else ExpressionCost(settings.cost)
+    for split in SPLITS:
+        for batch in data.batches(split, rows_to_a_batch(data.context, 4 * data.classes)):
+            rows = len(batch.label)
+            pi0 = policy.distribution(batch.context)
+            action = draw_actions(pi0, uniforms.random(rows))
+            propensity = pi0[np.arange(rows), action]
+            facts.add(split, propensity, action, batch.label, pi0)
+            yield LogArrays(
+                context=batch.context,
+                action=action,
+                propensity=propensity,
+                cost=cost.of(batch, action, propensity),
+                known=np.ones(rows, bool),
+                is_test=np.full(rows, split == "test"),
+                label=batch.label,
+                pi0=pi0 if settings.store_distribution else None,
+            )
 
 
-def _facts(arrays: LogArrays, pi0: npt.NDArray[np.float32], actions: int) -> LogFacts:
-    assert arrays.label is not None
-    test = arrays.is_test
-    low, middle, high = np.quantile(arrays.propensity, [0.01, 0.5, 0.99])
-    return LogFacts(
-        train=int((~test).sum()),
-        test=int(test.sum()),
-        actions=actions,
-        argmax_accuracy=float((pi0[test].argmax(axis=1) == arrays.label[test]).mean()),
-        right_draws=float((arrays.action[test] == arrays.label[test]).mean()),
-        propensity_quantiles=(float(low), float(middle), float(high)),
-        mean_inverse_propensity=float((1 / arrays.propensity.astype(np.float64)).mean()),
-    )
+def write_interaction_log(
+    data: InteractionData, draws: int, settings: LoggingSettings, lineage: Step, target: str, *, force: bool
+) -> LogFacts:
+    """Draw items for every user by random scores and write the log, a batch at a time."""
+    spec = LogSpec(data.actions, data.context, ("pi0", "split") if settings.store_distribution else ("split",))
+    facts = LogFacts(data.actions)
+    rng = np.random.Generator(np.random.Philox(key=settings.seed))
+    with log_writer(target, spec, lineage, force=force) as writer:
+        for split, pairs in zip(SPLITS, (data.train, data.test), strict=True):
+            for arrays in _interaction_rows(
+                data, pairs, draws, rng, is_test=split == "test", dense=settings.store_distribution
+            ):
+                facts.add(split, arrays.propensity)
+                writer.write(log_batch(arrays, spec))
+    return facts
+
+
+def _interaction_rows(
+    data: InteractionData, pairs: Interactions, draws: int, rng: np.random.Generator, *, is_test: bool, dense: bool
+) -> Iterator[LogArrays]:
+    probability = pair_probabilities(pairs, rng)
+    chosen = draw_pairs(pairs, probability, draws, rng)  # (users · draws,)
+    user = np.repeat(np.arange(len(pairs.users)), draws)
+    size = rows_to_a_batch(data.context, 4 * data.actions if dense else 0)
+    for start in range(0, len(chosen), size):
+        pair, who = chosen[start : start + size], user[start : start + size]
+        yield LogArrays(
+            context=data.features[pairs.users[who]],
+            action=pairs.item[pair],
+            propensity=probability[pair],
+            cost=np.where(pairs.rewarded[pair], np.float32(-1), np.float32(0)),
+            known=np.ones(len(pair), bool),
+            is_test=np.full(len(pair), is_test),
+            label=None,
+            pi0=_dense(data.actions, pairs, probability, who) if dense else None,
+        )
+
+
+def _dense(
+    actions: int, pairs: Interactions, probability: npt.NDArray[np.float32], who: npt.NDArray[np.int64]
+) -> npt.NDArray[np.float32]:
+    """The whole distribution of each row: (rows, actions)."""
+    pi0 = np.zeros((len(who), actions), dtype=np.float32)
+    count = pairs.start[who + 1] - pairs.start[who]
+    row = np.repeat(np.arange(len(who)), count)
+    first_of_row = np.repeat(np.cumsum(count) - count, count)
+    pair = np.repeat(pairs.start[who], count) + np.arange(count.sum()) - first_of_row
+    pi0[row, pairs.item[pair]] = probability[pair]
+    return pi0

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from s2bl_cli.errors import RunError
 from s2bl_cli.models.network import PolicyNetwork
 
 Floats = npt.NDArray[np.float32]
@@ -93,6 +94,8 @@ class ExploringPolicy:
 
 def softmax(logits: npt.NDArray[np.float64]) -> Floats:
     """In float64, rounded once at the end."""
+    if not np.isfinite(logits).all():
+        raise RunError("the logging policy's logits are not numbers: fit it with a smaller --lr, or give another one")
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     pi0: Floats = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
     return pi0

@@ -70,6 +70,11 @@ def build_network(spec: NetworkSpec) -> PolicyNetwork:
     return PolicyNetwork(spec)
 
 
+def on_device(network: PolicyNetwork, device: torch.device) -> PolicyNetwork:
+    """The network where it is to compute, its convolutions in the layout that computes fastest."""
+    return network.to(device).to(memory_format=torch.channels_last)
+
+
 def network_tensors(network: PolicyNetwork) -> Tensors:
     """Parameters and buffers as arrays, for a policy file."""
     return {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
@@ -88,9 +93,16 @@ def network_from(spec: NetworkSpec, tensors: Tensors, subject: str) -> PolicyNet
     faults += [f"a tensor {one_line(name, 40)} too many" for name in tensors if name not in expected]
     for name, wanted in expected.items():
         found = tensors.get(name)
-        if found is not None and (tuple(found.shape) != tuple(wanted.shape) or found.dtype != np.float32):
-            faults.append(f"{name} must be float32 of shape {tuple(wanted.shape)}, found {found.dtype} {found.shape}")
+        if found is not None and (tuple(found.shape) != tuple(wanted.shape) or str(found.dtype) != _dtype_name(wanted)):
+            faults.append(
+                f"{name} must be {_dtype_name(wanted)} of shape {tuple(wanted.shape)}, "
+                f"found {found.dtype} {found.shape}"
+            )
     if faults:
         raise ContractError(f"{subject}: {'; '.join(faults)}; train the policy again")
     network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()}, assign=True)
     return network
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

@@ -20,8 +20,9 @@ def selected_scores(table: pa.Table, metrics: Sequence[str], where: Sequence[str
     is_learned = pl.col("method") != LOGGING_POLICY
     for text in where:
         column, condition = _condition(text)
-        # The logging policy has no λ, no seed: a choice of them leaves its scores in the table.
-        frame = frame.filter(condition | (~is_learned & pl.col(column).is_null()))
+        # The logging policy has no λ, no seed, and a risk alone no λ: a choice of them leaves these in the table.
+        has_none = pl.col(column).is_null() & (~is_learned | (pl.col("reg") == "none"))
+        frame = frame.filter(condition | has_none)
     if where and frame.filter(is_learned).is_empty():
         raise SettingError(
             f"no policy's score is left by --where {' --where '.join(map(repr, where))}; "

@@ -10,7 +10,7 @@ from s2bl_cli.contract.logs.reading import Log, LogArrays
 from s2bl_cli.contract.policies import NetworkSpec, Policy
 from s2bl_cli.errors import ContractError, RunError
 from s2bl_cli.models.adam import Adam
-from s2bl_cli.models.network import PolicyNetwork, build_network, network_tensors
+from s2bl_cli.models.network import PolicyNetwork, build_network, network_tensors, on_device
 from s2bl_cli.models.settings import parse_hidden
 from s2bl_cli.objectives.objective import Objective, objective_of
 from s2bl_cli.settings import recorded
@@ -31,11 +31,11 @@ def train_policy(log: Log, settings: TrainSettings, device: torch.device, advanc
     arrays = arrays.take(~arrays.is_test)
     _check_rows(arrays, log, settings)
     hidden = parse_hidden(settings.model, settings.hidden)
-    network_spec = NetworkSpec(settings.model, log.spec.context, log.spec.actions, hidden)
+    network_spec = NetworkSpec(settings.model, log.spec.context, log.spec.actions, hidden, settings.width)
     torch.manual_seed(settings.seed)
     network = build_network(network_spec)
     network.standardise_by(arrays.context)
-    network.to(device)
+    on_device(network, device)
     data = device_log(arrays, log.spec.actions, reg_on_known=combination.reg_rows == "known", device=device)
     fit(network, data, objective, settings, advance)
     return Policy(

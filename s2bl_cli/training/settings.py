@@ -1,5 +1,6 @@
 """What `train` can be asked to do. Importing this module does not import torch."""
 
+import math
 from dataclasses import dataclass, replace
 from itertools import pairwise
 from typing import NamedTuple
@@ -46,6 +47,7 @@ class TrainSettings:
     nu: float = setting(0.001, "truncation ν: propensities below it count as ν", rule=Between(0, 1))
     model: str = setting("linear", "the policy's model", choices=lambda: MODELS.names)
     hidden: str = setting("100", "hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
+    width: int = setting(64, "channels of a resnet's first block", rule=Between(1, 4096))
     epochs: int = setting(20, "passes over the train rows", rule=Between(0, 100_000))
     batch_size: int = setting(
         128, "rows to a step, of known rows for the risk and of all rows for the regulariser", rule=Between(1, 1 << 20)
@@ -74,7 +76,7 @@ class TrainSettings:
         """The parts of the objective, with every default filled in."""
         preset = METHODS[self.method or DEFAULT_METHOD]
         reg = self.reg or preset.reg
-        lam = DEFAULT_LAM.get(reg, 1.0) if self.lam is None else self.lam
+        lam = DEFAULT_LAM.get(reg, 1.0) if self.lam is None or reg == "none" else self.lam
         reg_rows = "all" if reg == "none" else self.reg_rows or preset.reg_rows  # no regulariser sees no rows
         return Combination(self.risk or preset.risk, reg, reg_rows, lam)
 
@@ -83,9 +85,11 @@ class TrainSettings:
         """What to call the combination in file names and tables."""
         return method_name(self.combination.risk, self.combination.reg, self.combination.reg_rows)
 
-    def step_work(self, features: int, actions: int) -> int:
+    def step_work(self, features: int, actions: int) -> float:
         """Multiplications of a step's forward pass, for choosing threads."""
         sizes = (features, *parse_hidden(self.model, self.hidden), actions)
+        if self.model.startswith("resnet"):
+            return math.inf
         return self.batch_size * sum(a * b for a, b in pairwise(sizes))
 
     def resolved(self) -> "TrainSettings":

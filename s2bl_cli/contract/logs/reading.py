@@ -131,7 +131,7 @@ class Log:
     def sources(self) -> tuple[Source, ...]:
         """The log's files as inputs in a lineage. Costs a read of each, for the digest."""
         return tuple(
-            Source("logs", file.sha256(), None if step else file.base_name, step)
+            Source("logs", file.sha256(), None if step else _recorded_name(file), step)
             for file, step in zip(self._files, self.lineages, strict=True)
         )
 
@@ -231,6 +231,11 @@ class Log:
                 f"{self.name}: action must be below {MAX_ACTIONS}, found {largest}; number the actions from 0"
             )
         return max(1, largest + 1)
+
+
+def _recorded_name(file: InputFile) -> str:
+    """What a lineage calls a foreign file; one that came through a pipe has no name of its own."""
+    return "logs.parquet" if file.base_name == "stdin" else file.base_name
 
 
 @contextlib.contextmanager

@@ -1,0 +1,122 @@
+"""`make-logs` from settings to file: load, take features, fit, draw, write, and say what was done."""
+
+from typing import Any
+
+import torch
+
+from s2bl_cli.console import Console
+from s2bl_cli.contract.input_files import open_input
+from s2bl_cli.contract.lineage import Source, Step, step_of
+from s2bl_cli.contract.policies import LoadedPolicy, read_policy, write_policy
+from s2bl_cli.datasets.interactions import InteractionData
+from s2bl_cli.datasets.labelled import LabelledData, LabelledSource
+from s2bl_cli.datasets.settings import TABLE, DatasetSettings
+from s2bl_cli.errors import SettingError
+from s2bl_cli.features.extraction import with_features
+from s2bl_cli.features.settings import FeatureSettings
+from s2bl_cli.logging_policy.facts import LogFacts
+from s2bl_cli.logging_policy.make_logs import logging_policy_for, write_interaction_log, write_labelled_log
+from s2bl_cli.logging_policy.settings import LoggingSettings
+from s2bl_cli.registry import DATASETS
+from s2bl_cli.settings import recorded, recorded_changes
+
+
+def convert(
+    data_settings: DatasetSettings,
+    feature_settings: FeatureSettings,
+    settings: LoggingSettings,
+    device: torch.device,
+    target: str,
+    save_policy: str | None,
+    *,
+    force: bool,
+    console: Console,
+) -> LogFacts:
+    """Write the log, and the fitted policy where asked; the facts of the log."""
+    given = None if settings.logging_policy is None else read_policy(settings.logging_policy)
+    data = DATASETS.load(data_settings.registered_name)(data_settings)
+    if feature_settings.features is not None:
+        feature_settings = feature_settings.resolved(device.type)
+        data = _with_features(data, data_settings, feature_settings, device, console)
+    for note in data.notes:
+        console.say(note)
+    inputs = _inputs(data_settings, given)
+    if isinstance(data, InteractionData):
+        _refuse_fitting(data, settings, save_policy)
+        lineage = step_of("make-logs", _recorded(data_settings, feature_settings, settings), inputs)
+        return write_interaction_log(data, data_settings.draws, settings, lineage, target, force=force)
+    resolved = settings.resolved(data_settings.dataset, images=len(data.context.shape) == 3, device=device.type)
+    _tell_scaled_down(settings, resolved, console)
+    lineage = step_of("make-logs", _recorded(data_settings, feature_settings, resolved), inputs)
+    return _labelled(data, resolved, given, lineage, device, target, save_policy, force=force, console=console)
+
+
+def _labelled(
+    data: LabelledSource,
+    settings: LoggingSettings,
+    given: LoadedPolicy | None,
+    lineage: Step,
+    device: torch.device,
+    target: str,
+    save_policy: str | None,
+    *,
+    force: bool,
+    console: Console,
+) -> LogFacts:
+    policy, fitted = logging_policy_for(data, settings, given, device, console.progress)
+    if save_policy is not None and fitted is None:
+        raise SettingError("--save-policy has nothing to save: no logging policy was fitted here")
+    facts = write_labelled_log(data, policy, settings, lineage, target, force=force)
+    if save_policy is not None and fitted is not None:
+        write_policy(fitted.as_policy(lineage), save_policy, force=force)
+        console.say(f"{save_policy}: the fitted logging policy; use it again with --logging-policy {save_policy}")
+    return facts
+
+
+def _with_features(
+    data: Any, data_settings: DatasetSettings, settings: FeatureSettings, device: torch.device, console: Console
+) -> LabelledData:
+    if not isinstance(data, LabelledData):
+        raise SettingError(f"--features needs a data set of images, and {data.name} has none")
+    rows = len(data.train.label) + len(data.test.label)
+    with console.progress(f"features of {settings.features}", rows, "images") as advance:
+        return with_features(
+            data, settings, DatasetSettings().folder(), device, download=data_settings.download, advance=advance
+        )
+
+
+def _inputs(settings: DatasetSettings, given: LoadedPolicy | None) -> tuple[Source, ...]:
+    sources = [] if given is None else [given.source]
+    if settings.registered_name == TABLE:
+        with open_input(settings.dataset) as file:
+            sources.append(Source("table", file.sha256(), file.base_name))
+    return tuple(sources)
+
+
+def _recorded(data: DatasetSettings, features: FeatureSettings, settings: LoggingSettings) -> dict[str, Any]:
+    """What makes the log again: the dataset by name, and of the rest of the data's settings what was changed."""
+    return {**recorded_changes(data), "dataset": data.recorded_name, **recorded_changes(features), **recorded(settings)}
+
+
+def _refuse_fitting(data: InteractionData, settings: LoggingSettings, save_policy: str | None) -> None:
+    changed = recorded_changes(settings).keys() - {"seed", "store-distribution"}
+    if settings.logging_policy is not None:
+        changed |= {"logging-policy"}
+    if save_policy is not None:
+        changed |= {"save-policy"}
+    if changed:
+        raise SettingError(
+            f"--{sorted(changed)[0]} has no meaning for {data.name}: its log is drawn by random scores, "
+            f"no policy is fitted"
+        )
+
+
+def _tell_scaled_down(given: LoggingSettings, resolved: LoggingSettings, console: Console) -> None:
+    """On a CPU the defaults are smaller than the paper's: say so, and how to get those."""
+    if resolved.logging_model is None or not resolved.logging_model.startswith("resnet"):
+        return
+    if given.width is None and resolved.width is not None and resolved.width < 64:
+        console.say(
+            f"no GPU: a {resolved.logging_model} of width {resolved.width} and {resolved.epochs} epochs logs here; "
+            f"the paper's has --width 64"
+        )
