@@ -11,6 +11,7 @@ bounded by a handful of them, whatever the size of the log.
 
 import contextlib
 import hashlib
+import math
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -299,7 +300,7 @@ def _is_test(batch: pa.RecordBatch) -> Mask:
 
 def _empty_arrays(spec: LogSpec, rows: int, columns: tuple[str, ...]) -> LogArrays:
     def array(name: str, dtype: npt.DTypeLike, *shape: int) -> npt.NDArray[Any]:
-        return np.empty((rows if name in columns else 0, *shape), dtype)
+        return _from_arrows_pool((rows if name in columns else 0, *shape), np.dtype(dtype))
 
     return LogArrays(
         context=array("context", spec.context.dtype, *spec.context.shape),
@@ -311,6 +312,12 @@ def _empty_arrays(spec: LogSpec, rows: int, columns: tuple[str, ...]) -> LogArra
         label=array("label", np.int32) if "label" in columns else None,
         pi0=array("pi0", np.float32, spec.actions) if "pi0" in columns else None,
     )
+
+
+def _from_arrows_pool(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An uninitialised array in memory that Arrow may have used before: fresh pages cost as much as the copy."""
+    size = math.prod(shape) * dtype.itemsize
+    return np.frombuffer(pa.allocate_buffer(size), dtype=np.uint8).view(dtype).reshape(shape)
 
 
 def _copy_into(whole: LogArrays, part: LogArrays, at: int) -> None:
