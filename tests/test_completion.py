@@ -1,0 +1,23 @@
+"""Shell completion knows the verbs, their flags and the flags' values."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        ("s2bl ma", ["make-logs", "mask"]),
+        ("s2bl train --reg-", ["--reg-rows"]),
+        ("s2bl train --reg ", ["wce", "kl", "none"]),
+    ],
+)
+def test_bash_is_offered(words, offered):
+    asked = {"_S2BL_COMPLETE": "complete_bash", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split(" ")) - 1)}
+    ran = subprocess.run(
+        [sys.executable, "-m", "s2bl_cli"], env={**os.environ, **asked}, capture_output=True, text=True, check=False
+    )
+    assert ran.stdout.split() == offered, ran.stderr
