@@ -46,9 +46,9 @@ def make_logs(
     for file in (target, *([save_policy] if save_policy is not None else [])):
         check_output(file, force=force)
     device = run.start()
-    from s2bl_cli.logging_policy.conversion import convert  # imports torch: after the quick checks
+    from s2bl_cli.logging_policy.conversion import Targets, convert  # imports torch: after the quick checks
 
-    written = convert(data, features, settings, device, target, save_policy, force=force, console=console)
+    written = convert(data, features, settings, device, Targets(target, save_policy, force), console)
     facts = written.summary()
     for warning in written.warnings():
         console.warn(warning)

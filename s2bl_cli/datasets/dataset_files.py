@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from s2bl_cli.datasets.settings import DatasetSettings
+from s2bl_cli.datasets.torchvision_parts import torchvision_part
 from s2bl_cli.errors import InputFileError, RunError, one_line
 
 
@@ -53,13 +54,7 @@ def _there(path: Path) -> Path | None:
 
 def download(settings: DatasetSettings, torchvision_class: str, root: Path) -> None:
     """Let torchvision fetch and check the files; it shows its own progress on stderr."""
-    try:
-        from torchvision import datasets
-    except Exception as error:  # a broken build raises more than ImportError
-        raise RunError(
-            f"--download needs torchvision, which does not import here ({one_line(error, 100)}): mend it, "
-            f"or put the files into {one_line(root)} yourself"
-        ) from error
+    datasets = torchvision_part("datasets", "--download")
     fetch: Callable[..., object] = getattr(datasets, torchvision_class)
     extra = {"split": settings.emnist_split} if torchvision_class == "EMNIST" else {}
     try:

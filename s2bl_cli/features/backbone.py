@@ -1,6 +1,6 @@
 """A torchvision network without its last layer, with weights that were checked before they are used.
 
-torchvision is imported here and nowhere earlier: a build that does not import must not break other commands.
+torchvision is imported when a backbone is asked for, not before.
 """
 
 import hashlib
@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from s2bl_cli.datasets.torchvision_parts import torchvision_part
 from s2bl_cli.errors import InputFileError, RunError, SettingError, one_line
 
 _CLASSES = 1000  # of ImageNet: how the last layer is recognised
@@ -18,14 +19,7 @@ _DIGEST_IN_NAME = re.compile(r"-([0-9a-f]{8,64})\.pth$")
 
 
 def _torchvision_models() -> Any:
-    try:
-        from torchvision import models
-    except Exception as error:  # a broken build raises more than ImportError
-        raise RunError(
-            f"--features needs torchvision, which does not import here ({one_line(error, 100)}): install a build that "
-            f"matches torch {torch.__version__}"
-        ) from error
-    return models
+    return torchvision_part("models", "--features")
 
 
 def load_backbone(name: str, weights: str | None, *, download: bool) -> tuple[nn.Module, str]:

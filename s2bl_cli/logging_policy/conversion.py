@@ -1,15 +1,16 @@
 """`make-logs` from settings to file: load, take features, fit, draw, write, and say what was done."""
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 
 from s2bl_cli.console import Console
 from s2bl_cli.contract.input_files import open_input
-from s2bl_cli.contract.lineage import Source, Step, step_of
+from s2bl_cli.contract.lineage import Source, step_of
 from s2bl_cli.contract.policies import LoadedPolicy, read_policy, write_policy
 from s2bl_cli.datasets.interactions import InteractionData
-from s2bl_cli.datasets.labelled import LabelledData, LabelledSource
+from s2bl_cli.datasets.labelled import LabelledData
 from s2bl_cli.datasets.settings import TABLE, DatasetSettings
 from s2bl_cli.errors import SettingError
 from s2bl_cli.features.extraction import with_features
@@ -21,55 +22,46 @@ from s2bl_cli.registry import DATASETS
 from s2bl_cli.settings import recorded, recorded_changes
 
 
+@dataclass(frozen=True)
+class Targets:
+    """The files to write."""
+
+    log: str
+    policy: str | None  # for the fitted logging policy, where asked
+    force: bool
+
+
 def convert(
     data_settings: DatasetSettings,
     feature_settings: FeatureSettings,
     settings: LoggingSettings,
     device: torch.device,
-    target: str,
-    save_policy: str | None,
-    *,
-    force: bool,
+    targets: Targets,
     console: Console,
 ) -> LogFacts:
     """Write the log, and the fitted policy where asked; the facts of the log."""
     given = None if settings.logging_policy is None else read_policy(settings.logging_policy)
     data = DATASETS.load(data_settings.registered_name)(data_settings)
     if feature_settings.features is not None:
-        feature_settings = feature_settings.resolved(device.type)
         data = _with_features(data, data_settings, feature_settings, device, console)
     for note in data.notes:
         console.say(note)
-    inputs = _inputs(data_settings, given)
     if isinstance(data, InteractionData):
-        _refuse_fitting(data, settings, save_policy)
-        lineage = step_of("make-logs", _recorded(data_settings, feature_settings, settings), inputs)
-        return write_interaction_log(data, data_settings.draws, settings, lineage, target, force=force)
-    resolved = settings.resolved(data_settings.dataset, images=len(data.context.shape) == 3, device=device.type)
-    _tell_scaled_down(settings, resolved, console)
-    lineage = step_of("make-logs", _recorded(data_settings, feature_settings, resolved), inputs)
-    return _labelled(data, resolved, given, lineage, device, target, save_policy, force=force, console=console)
-
-
-def _labelled(
-    data: LabelledSource,
-    settings: LoggingSettings,
-    given: LoadedPolicy | None,
-    lineage: Step,
-    device: torch.device,
-    target: str,
-    save_policy: str | None,
-    *,
-    force: bool,
-    console: Console,
-) -> LogFacts:
+        _refuse_fitting(data, settings, targets)
+    else:
+        asked = settings
+        settings = asked.resolved(data_settings.dataset, images=len(data.context.shape) == 3, device=device.type)
+        _tell_scaled_down(asked, settings, console)
+    lineage = step_of("make-logs", _recorded(data_settings, feature_settings, settings), _inputs(data_settings, given))
+    if isinstance(data, InteractionData):
+        return write_interaction_log(data, data_settings.draws, settings, lineage, targets.log, force=targets.force)
     policy, fitted = logging_policy_for(data, settings, given, device, console.progress)
-    if save_policy is not None and fitted is None:
+    if targets.policy is not None and fitted is None:
         raise SettingError("--save-policy has nothing to save: no logging policy was fitted here")
-    facts = write_labelled_log(data, policy, settings, lineage, target, force=force)
-    if save_policy is not None and fitted is not None:
-        write_policy(fitted.as_policy(lineage), save_policy, force=force)
-        console.say(f"{save_policy}: the fitted logging policy; use it again with --logging-policy {save_policy}")
+    facts = write_labelled_log(data, policy, settings, lineage, targets.log, force=targets.force)
+    if targets.policy is not None and fitted is not None:
+        write_policy(fitted.as_policy(lineage), targets.policy, force=targets.force)
+        console.say(f"{targets.policy}: the fitted logging policy, for --logging-policy")
     return facts
 
 
@@ -98,11 +90,11 @@ def _recorded(data: DatasetSettings, features: FeatureSettings, settings: Loggin
     return {**recorded_changes(data), "dataset": data.recorded_name, **recorded_changes(features), **recorded(settings)}
 
 
-def _refuse_fitting(data: InteractionData, settings: LoggingSettings, save_policy: str | None) -> None:
+def _refuse_fitting(data: InteractionData, settings: LoggingSettings, targets: Targets) -> None:
     changed = recorded_changes(settings).keys() - {"seed", "store-distribution"}
     if settings.logging_policy is not None:
         changed |= {"logging-policy"}
-    if save_policy is not None:
+    if targets.policy is not None:
         changed |= {"save-policy"}
     if changed:
         raise SettingError(
