@@ -1,5 +1,6 @@
 """`make-logs` from settings to file: load, take features, fit, draw, write, and say what was done."""
 
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -30,6 +31,10 @@ class Targets:
     policy: str | None  # for the fitted logging policy, where asked
     force: bool
 
+    def __post_init__(self) -> None:
+        if self.policy is not None and os.path.realpath(self.policy) == os.path.realpath(self.log):
+            raise SettingError("--save-policy and -o name the same file: the policy would replace the log")
+
 
 def convert(
     data_settings: DatasetSettings,
@@ -43,6 +48,7 @@ def convert(
     given = None if settings.logging_policy is None else read_policy(settings.logging_policy)
     data = DATASETS.load(data_settings.registered_name)(data_settings)
     if feature_settings.features is not None:
+        feature_settings = feature_settings.resolved(device.type)
         data = _with_features(data, data_settings, feature_settings, device, console)
     for note in data.notes:
         console.say(note)

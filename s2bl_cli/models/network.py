@@ -1,6 +1,5 @@
 """A policy's network: the contexts standardised, then a model of the registry. Built from a spec, saved as arrays."""
 
-from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -62,17 +61,20 @@ def feature_moments(
 
 def build_network(spec: NetworkSpec) -> PolicyNetwork:
     """A fresh network; its random start comes from torch's global seed."""
-    sizes = (spec.context.features, *spec.hidden, spec.actions)
-    if sum(a * b for a, b in pairwise(sizes)) > _MAX_PARAMETERS:
-        raise RunError(
-            f"a {spec.model} of sizes {' × '.join(map(str, sizes))} has more than 2³¹ parameters; use a smaller one"
-        )
+    with torch.device("meta"):  # shapes without memory
+        parameters = sum(parameter.numel() for parameter in PolicyNetwork(spec).parameters())
+    if parameters > _MAX_PARAMETERS:
+        raise RunError(f"a {spec.model} of {parameters:,} parameters is more than 2³¹; use a smaller one")
     return PolicyNetwork(spec)
 
 
 def on_device(network: PolicyNetwork, device: torch.device) -> PolicyNetwork:
-    """The network where it is to compute, its convolutions in the layout that computes fastest."""
-    return network.to(device).to(memory_format=torch.channels_last)
+    """The network where it is to compute; on a GPU its convolutions in the layout that computes fastest there.
+
+    (Not on a CPU: torch 2.15 corrupts memory in the backward pass of some convolutions in that layout.)
+    """
+    network.to(device)
+    return network.to(memory_format=torch.channels_last) if device.type == "cuda" else network
 
 
 def network_tensors(network: PolicyNetwork) -> Tensors:

@@ -29,15 +29,17 @@ class ResidualLayer(nn.Module):
         self.first_norm = nn.BatchNorm2d(channels)
         self.second = nn.Conv2d(channels, channels, 3, padding=1, bias=False)
         self.second_norm = nn.BatchNorm2d(channels)
+        self.stride = stride
         self.carried: nn.Module = nn.Identity()
         if stride != 1 or channels_in != channels:
-            self.carried = nn.Sequential(
-                nn.Conv2d(channels_in, channels, 1, stride, bias=False), nn.BatchNorm2d(channels)
-            )
+            self.carried = nn.Sequential(nn.Conv2d(channels_in, channels, 1, bias=False), nn.BatchNorm2d(channels))
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.first_norm(self.first(x)).relu()
-        total: Tensor = self.carried(x) + self.second_norm(self.second(inner))
+        # Sliced here, not strided in the 1×1 convolution: on a CPU, the backward pass of a strided one with few
+        # channels in the channels-last layout writes beyond its memory (torch 2.15).
+        carried = self.carried(x[:, :, :: self.stride, :: self.stride])
+        total: Tensor = carried + self.second_norm(self.second(inner))
         return total.relu()
 
 
