@@ -15,6 +15,12 @@ from s2bl_cli.errors import SettingError, one_line
 
 _LINE_EVERY_SECONDS = 10.0
 
+FEW_STEPS = 200  # of training: fewer leave most policies near their start
+
+
+def few_steps(steps: int) -> str:
+    return f"only {steps} steps of training were taken, which few policies get far with: raise --epochs"
+
 
 @dataclass(frozen=True)
 class Console:

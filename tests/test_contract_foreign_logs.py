@@ -156,10 +156,14 @@ FEATURES = {
 
 
 def test_one_column_a_feature(tmp_path, write_plain):
-    """Features stand in the file's order, whatever the order of the patterns."""
+    """Features stand in the order of the patterns, and in the file's within one; the log knows their names."""
     path = write_plain(tmp_path / "log.parquet", context=None, **FEATURES)
     assert read(path, context_columns="x_*").context.tolist() == [[1, 1], [3, 0], [5, 1], [7, 0]]
-    assert read(path, context_columns="x_*, age").context.tolist() == [[1, 2, 1], [3, 4, 0], [5, 6, 1], [7, 8, 0]]
+    assert read(path, context_columns="x_*, age").context.tolist() == [[1, 1, 2], [3, 0, 4], [5, 1, 6], [7, 0, 8]]
+    assert read(path, context_columns="age,x_*").context.tolist() == [[2, 1, 1], [4, 3, 0], [6, 5, 1], [8, 7, 0]]
+    assert read(path, context_columns="*_1,x_*").context.tolist() == [[1, 1], [0, 3], [1, 5], [0, 7]]
+    with open_logs([path], LogColumns(context_columns="age,x_*")) as log:
+        assert log.spec.context.names == ("age", "x_0", "x_1")
     assert read(path, context_columns="age").context.tolist() == [[2], [4], [6], [8]]
     assert read(path, context_columns="x_*", context_shape="1x2").context.shape == (4, 1, 2)
 

@@ -13,7 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning_fixtures import CPU, MADE, arrays_of, one_hot, say_nothing, table_policy, write_arrays
+from typer.testing import CliRunner
 
+from s2bl_cli.app import app
 from s2bl_cli.contract.logs.reading import LogArrays, open_logs
 from s2bl_cli.contract.policies import read_policy
 from s2bl_cli.contract.scores import LOGGING_POLICY, Score, read_scores
@@ -317,3 +319,21 @@ def test_scores_file_has_one_row_a_policy_log_and_metric(run: Callable[..., Any]
 
 def _digest(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
+    """A policy knows the names of its features; the same columns reversed are not the same context."""
+    columns = {"f_a": [0.0, 1.0], "f_b": [1.0, 0.0], "action": [0, 1], "propensity": [0.5, 0.5], "cost": [-1.0, 0.0]}
+    right, wrong = tmp_path / "right.parquet", tmp_path / "wrong.parquet"
+    pq.write_table(pa.table({**columns, "label": [0, 1]}), right)
+    pq.write_table(pa.table({name: columns[name] for name in reversed(columns)} | {"label": [0, 1]}), wrong)
+    flags = ["--context-columns", "f_*"]
+    runner = CliRunner()
+    policy, out = str(tmp_path / "p.safetensors"), str(tmp_path / "s.parquet")
+    assert runner.invoke(app, ["train", str(right), *flags, "--epochs", "1", "-o", policy]).exit_code == 0
+    score = ["evaluate", policy, "--split", "all", "-o", out, "--logs"]
+    assert runner.invoke(app, [*score, str(right), *flags]).exit_code == 0
+    refused = runner.invoke(app, [*score, str(wrong), *flags, "--force"])
+    assert refused.exit_code == 2
+    assert "its contexts are 2 float32 (f_a, f_b), the log's 2 float32 (f_b, f_a)" in refused.stderr
+    assert runner.invoke(app, [*score, str(wrong), "--context-columns", "f_a,f_b", "--force"]).exit_code == 0

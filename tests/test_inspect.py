@@ -170,7 +170,7 @@ def test_a_log_says_what_it_is(tmp_path: Path) -> None:
         "sha256": digest,
         "rows": 50,
         "actions": 4,
-        "context": {"dtype": "uint8", "shape": [1, 4, 4]},
+        "context": {"dtype": "uint8", "shape": [1, 4, 4], "names": []},
         "columns": ["context", "action", "propensity", "cost", "label", "split"],
         "extra_columns": [],
         "lineages": [MASKED_LINES],
@@ -287,7 +287,7 @@ def test_a_foreign_log_with_other_names(tmp_path: Path) -> None:
     names = ("--context-columns", "x_*", "--action-column", "arm", "--propensity-column", "prob")
     found = facts(path, *names, "--reward-column", "click")
     assert (found["version"], found["lineages"], found["actions"]) == (None, [], 3)
-    assert found["context"] == {"dtype": "float32", "shape": [2]}
+    assert found["context"] == {"dtype": "float32", "shape": [2], "names": ["x_0", "x_1"]}
     assert found["extra_columns"] == [{"name": "user", "type": "string"}]
     train = found["train"]
     assert (train["rows"], train["known"], train["missing"]) == (3, 2, 1)
@@ -346,7 +346,7 @@ def test_a_policy(tmp_path: Path) -> None:
     write_policy(a_policy(), str(path), force=False)
     found = facts(path)
     assert (found["kind"], found["version"], found["model"], found["actions"]) == ("policy", 1, "linear", 4)
-    assert found["context"] == {"dtype": "uint8", "shape": [1, 4, 4]}
+    assert found["context"] == {"dtype": "uint8", "shape": [1, 4, 4], "names": []}
     assert (found["training_rows"], found["training_known"]) == (900, 300)
     assert found["parameters"] == 4 * 16 + 4
     assert {"name": "body.1.weight", "dtype": "float32", "shape": [4, 16]} in found["tensors"]

@@ -200,10 +200,12 @@ def test_one_policy_on_two_logs_is_not_two_runs(report: Report) -> None:
     assert "2 runs that differ in log: a.parquet and b.parquet; choose with --where log=a.parquet\n" in ran.stderr
 
 
-def test_runs_that_nothing_tells_apart_are_told(report: Report) -> None:
-    ran = report([_score(0.5), _score(0.7, policy_sha256="other")])
+def test_runs_of_files_of_one_name_are_told_apart_by_their_digests(report: Report) -> None:
+    scores = [_score(0.5, policy_sha256="one"), _score(0.7, policy_sha256="other")]
+    ran = report(scores)
     assert ran.code == 2
-    assert ran.stderr == ("s2bl: wce-s2bl with seed 0 is there 2 times with different numbers; give one run\n")
+    assert "2 runs that differ in policy_sha256: one and other; choose with --where policy_sha256=one\n" in ran.stderr
+    assert "70.00" in report(scores, "--where", "policy_sha256=other").stdout
 
 
 # --- filters ---

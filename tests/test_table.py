@@ -215,7 +215,7 @@ def test_rows_without_label_are_left_out_and_told(
     data = load(tmp_path / "t.parquet", columns, test_share=0)
     assert data.labels == [0, 1]
     assert labels(data, "train") == [0, 1, 1]
-    assert "3 rows without a label left out" in data.notes
+    assert "3 rows without 'label' left out" in data.notes
     assert "3 train and 0 test rows" in data.notes
     assert contexts(data, "train").sum() == pytest.approx(0, abs=1e-6)  # standardised without them
 
@@ -355,7 +355,7 @@ def test_csv_becomes_a_log(run: Callable[..., Any], tmp_path: Path) -> None:
     assert facts["argmax_accuracy"] > 0.6
     assert "2 numeric columns standardised: x, price" in ran.stderr
     assert "1 text columns one-hot: t (5)" in ran.stderr
-    assert "3 values of label become actions" in ran.stderr
+    assert "the values of label become the actions 0 = a, 1 = b, 2 = c" in ran.stderr
     assert log.spec.actions == facts["actions"] == 3
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 
 from s2bl_cli.commands.options import RUN_PANEL, Force, Json, Quiet, console_of, output_option, settings_as_flags, shown
+from s2bl_cli.console import FEW_STEPS, few_steps
 from s2bl_cli.datasets.settings import DatasetSettings
 from s2bl_cli.features.settings import FeatureSettings
 from s2bl_cli.logging_policy.settings import LoggingSettings
@@ -63,4 +64,6 @@ def make_logs(
         f"{shown(target)}: {facts['train']:,} train and {facts['test']:,} test rows, {facts['actions']:,} actions; "
         f"{accuracy}propensity 1 %, 50 %, 99 %: {quantiles}; mean(1/p) = {facts['mean_inverse_propensity']:.4g}"
     )
+    if written.fitting_steps is not None and written.fitting_steps < FEW_STEPS:
+        console.say(few_steps(written.fitting_steps))
     console.summary({"output": target, **facts})

@@ -14,6 +14,7 @@ from s2bl_cli.commands.options import (
     settings_as_flags,
     shown,
 )
+from s2bl_cli.console import FEW_STEPS, few_steps
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.models.run_settings import RunSettings
 from s2bl_cli.training.settings import TrainSettings
@@ -55,6 +56,9 @@ def train(
         f"{shown(target)}: {settings.name}, {policy.network.model} policy over {policy.network.actions} actions, "
         f"learned from {policy.training_rows:,} rows, {policy.training_known:,} of them with feedback"
     )
+    steps = settings.epochs * (policy.training_rows // min(settings.batch_size, policy.training_rows))
+    if steps < FEW_STEPS:
+        console.say(few_steps(steps))
     console.summary(
         {
             "output": target,

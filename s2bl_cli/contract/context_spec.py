@@ -19,6 +19,7 @@ class ContextSpec:
 
     dtype: str
     shape: tuple[int, ...]
+    names: tuple[str, ...] = ()  # of the features, where they came as named columns
 
     @property
     def features(self) -> int:
@@ -31,8 +32,17 @@ class ContextSpec:
     def __str__(self) -> str:
         return f"{'×'.join(str(n) for n in self.shape)} {self.dtype}"
 
+    def fits(self, other: "ContextSpec") -> bool:
+        """Whether a policy for one can see the other. Features with names must be the same ones in the same order."""
+        same_names = self.names == other.names or not self.names or not other.names
+        return (self.dtype, self.shape) == (other.dtype, other.shape) and same_names
+
+    def described(self) -> str:
+        """With the names, for telling two of the same shape apart."""
+        return f"{self} ({', '.join(self.names)})" if self.names else str(self)
+
     def encode(self) -> dict[str, Any]:
-        return {"dtype": self.dtype, "shape": list(self.shape)}
+        return {"dtype": self.dtype, "shape": list(self.shape), **({"names": list(self.names)} if self.names else {})}
 
 
 def decode_context_spec(value: Any, subject: str) -> ContextSpec:
@@ -53,4 +63,14 @@ def decode_context_spec(value: Any, subject: str) -> ContextSpec:
             f"{subject}: context shape must be 1 to 4 whole numbers from 1 on, {MAX_FEATURES} features at most, "
             f"found {one_line(shape, 60)}"
         )
-    return ContextSpec(dtype, tuple(shape))
+    return ContextSpec(dtype, tuple(shape), _decoded_names(value.get("names"), math.prod(shape), subject))
+
+
+def _decoded_names(names: Any, features: int, subject: str) -> tuple[str, ...]:
+    if names is None:
+        return ()
+    if not isinstance(names, list) or len(names) != features or not all(isinstance(name, str) for name in names):
+        raise ContractError(
+            f"{subject}: context names must be {features} texts, one a feature, found {one_line(names, 60)}"
+        )
+    return tuple(names)

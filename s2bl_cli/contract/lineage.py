@@ -119,8 +119,10 @@ def _is_plain(value: Any) -> bool:
     return value is None or isinstance(value, str | float)
 
 
-def command_lines(step: Step) -> list[str]:
-    """The shell commands that would remake the file, in order, with made-up names for what lies between."""
+def command_lines(step: Step, role: str = "logs") -> list[str]:
+    """The shell commands that would remake the file, in order, with made-up names for what lies between.
+
+    `role` is what the file is: "policy" for one, else anything."""
     names: dict[str, str] = {}
     lines: list[str] = []
 
@@ -139,9 +141,12 @@ def command_lines(step: Step) -> list[str]:
     def inputs_of(step: Step) -> list[tuple[str, str]]:
         return [(source.role, name_of(source)) for source in step.inputs]
 
-    final = "policy.safetensors" if step.command == "train" else "out.parquet"
+    final = "policy.safetensors" if "policy" in (role, _MAKES.get(step.command)) else "out.parquet"
     lines.append(_command_line(step, inputs_of(step), final))
     return lines
+
+
+_MAKES = {"train": "policy"}  # commands whose one output is no Parquet
 
 
 def _suffix(role: str) -> str:

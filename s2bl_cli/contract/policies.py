@@ -48,6 +48,14 @@ class NetworkSpec:
     hidden: tuple[int, ...] = ()  # widths of the hidden layers, for models that have them
     width: int = 64  # channels of the first block, for models that have blocks
 
+    def misfit(self, actions: int, context: ContextSpec, whose: str) -> str | None:
+        """What keeps such a policy from seeing these contexts and choosing among these actions; None if nothing."""
+        if self.actions != actions:
+            return f"its actions are {self.actions}, {whose} {actions}"
+        if not self.context.fits(context):
+            return f"its contexts are {one_line(self.context.described())}, {whose} {one_line(context.described())}"
+        return None
+
 
 @dataclass(frozen=True)
 class Policy:

@@ -17,7 +17,9 @@ class DatasetSettings:
     """Which labelled data, and where it lies."""
 
     dataset: str = setting(
-        "sample", "the labelled data: {datasets}; or a .csv or .parquet file of your own", metavar="NAME|FILE"
+        "sample",
+        f"the labelled data: {', '.join(DATASETS.names[:-1])}; or a .csv or .parquet file of your own",
+        metavar="NAME|FILE",
     )
     data_dir: str | None = setting(
         None,

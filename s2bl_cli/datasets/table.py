@@ -113,17 +113,24 @@ def load(settings: DatasetSettings) -> TableData:
     if not encoder.width:
         raise ContractError(f"{source.name}: it has no numeric or text column beside {label!r} to learn from")
     unlabelled = pq.read_metadata(source.path).num_rows - train_rows - test_rows
+    labels = sorted(counts, key=lambda value: (str(type(value)), value))
     notes = [
         f"{train_rows:,} train and {test_rows:,} test rows",
-        f"{len(counts):,} values of {label} become actions",
+        _action_words(label, labels),
         *encoder.notes(),
     ]
     if unlabelled:
-        notes.append(f"{unlabelled:,} rows without a {label} left out")
+        notes.append(f"{unlabelled:,} rows without {label!r} left out")
     if train_rows > _FIT_ROWS:
         notes.append(f"the logging policy is fitted to about {_FIT_ROWS:,} random train rows")
-    labels = sorted(counts, key=lambda value: (str(type(value)), value))
     return TableData(settings.short_name, source, settings, labels, encoder, train_rows, tuple(notes), temporary)
+
+
+def _action_words(label: str, labels: list[Any]) -> str:
+    shown = ", ".join(f"{i} = {one_line(value, 30)}" for i, value in enumerate(labels[:20]))
+    return f"the values of {label} become the actions {shown}" + (
+        f" … {len(labels):,} in all" if len(labels) > 20 else ""
+    )
 
 
 def _as_parquet(settings: DatasetSettings) -> tuple[InputFile, Any]:

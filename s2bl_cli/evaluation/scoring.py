@@ -110,16 +110,12 @@ def _check_fit(candidates: Sequence[Candidate], log: Log, split: str) -> None:
     if split == "test" and not log.spec.has("split"):
         raise ContractError(f"{log.name}: it has no test split (no column 'split'); try --split all")
     for candidate in candidates:
-        network = candidate.loaded.policy.network
-        for what, here, there in (
-            ("actions", network.actions, log.spec.actions),
-            ("contexts", network.context, log.spec.context),
-        ):
-            if here != there:
-                raise ContractError(
-                    f"{candidate.loaded.name} does not fit {log.name}: its {what} are {here}, the log's {there}; "
-                    f"evaluate a policy on logs of the kind it was trained on"
-                )
+        misfit = candidate.loaded.policy.network.misfit(log.spec.actions, log.spec.context, "the log's")
+        if misfit is not None:
+            raise ContractError(
+                f"{candidate.loaded.name} does not fit {log.name}: {misfit}; "
+                f"evaluate a policy on logs of the kind it was trained on"
+            )
 
 
 def _selected(log: Log, split: str) -> Iterator[LogArrays]:

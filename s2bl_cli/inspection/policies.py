@@ -59,7 +59,7 @@ def inspect_policy(file: InputFile) -> PolicyFacts:
         ],
         training_rows=policy.training_rows,
         training_known=policy.training_known,
-        lineages=[command_lines(policy.lineage)],
+        lineages=[command_lines(policy.lineage, "policy")],
     )
 
 

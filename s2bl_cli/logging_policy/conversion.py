@@ -17,6 +17,7 @@ from s2bl_cli.errors import SettingError
 from s2bl_cli.features.extraction import with_features
 from s2bl_cli.features.settings import FeatureSettings
 from s2bl_cli.logging_policy.facts import LogFacts
+from s2bl_cli.logging_policy.fitting import fitting_steps
 from s2bl_cli.logging_policy.make_logs import logging_policy_for, write_interaction_log, write_labelled_log
 from s2bl_cli.logging_policy.settings import LoggingSettings
 from s2bl_cli.registry import DATASETS
@@ -68,6 +69,7 @@ def convert(
     if targets.policy is not None and fitted is not None:
         write_policy(fitted.as_policy(lineage), targets.policy, force=targets.force)
         console.say(f"{targets.policy}: the fitted logging policy, for --logging-policy")
+    facts.fitting_steps = None if fitted is None else fitting_steps(fitted.rows, settings)
     return facts
 
 

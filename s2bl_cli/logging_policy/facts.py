@@ -19,6 +19,7 @@ class LogFacts:
         self._right_draws = {"train": 0, "test": 0}
         self._right_argmax = {"train": 0, "test": 0}
         self._propensity: list[npt.NDArray[np.float32]] = []
+        self.fitting_steps: int | None = None  # None where no policy was fitted
         self._has_labels = False
         self._full_support = True
 

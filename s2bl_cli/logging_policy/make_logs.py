@@ -79,12 +79,11 @@ def _fitted(data: LabelledSource, settings: LoggingSettings, device: torch.devic
 
 def _network_of(given: LoadedPolicy, data: LabelledSource, device: torch.device) -> PolicyNetwork:
     spec = given.policy.network
-    for what, here, there in (("actions", spec.actions, data.classes), ("contexts", spec.context, data.context)):
-        if here != there:
-            raise ContractError(
-                f"{given.name} does not fit {data.name}: its {what} are {here}, the data's {there}; "
-                f"use a policy that was fitted to such data"
-            )
+    misfit = spec.misfit(data.classes, data.context, "the data's")
+    if misfit is not None:
+        raise ContractError(
+            f"{given.name} does not fit {data.name}: {misfit}; use a policy that was fitted to such data"
+        )
     return on_device(network_from(spec, given.policy.tensors, given.name), device)
 
 

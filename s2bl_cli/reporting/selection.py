@@ -9,7 +9,19 @@ from s2bl_cli.contract.scores import LOGGING_POLICY, SCHEMA
 from s2bl_cli.errors import ContractError, SettingError, one_line
 
 CELL = ("dataset", "tau", "rho", "method", "metric")  # what makes a cell of a table
-_TELLING = ("lam", "nu", "model", "risk", "reg", "reg_rows", "log", "split", "policy")  # what may differ inside one
+_TELLING = (
+    "lam",
+    "nu",
+    "model",
+    "risk",
+    "reg",
+    "reg_rows",
+    "log",
+    "split",
+    "policy",
+    "log_sha256",
+    "policy_sha256",
+)  # what may differ inside one
 _LARGEST = 1e100  # in size, of a value: beyond are NaN, infinity, and what overflows when squared
 
 
@@ -20,14 +32,14 @@ def selected_scores(table: pa.Table, metrics: Sequence[str], where: Sequence[str
     is_learned = pl.col("method") != LOGGING_POLICY
     for text in where:
         column, condition = _condition(text)
+        if frame.filter(is_learned & condition).is_empty():
+            raise SettingError(
+                f"no policy's score is left by --where {' --where '.join(map(repr, where))}; "
+                f"s2bl inspect shows what is there"
+            )
         # The logging policy has no λ, no seed, and a risk alone no λ: a choice of them leaves these in the table.
         has_none = pl.col(column).is_null() & (~is_learned | (pl.col("reg") == "none"))
         frame = frame.filter(condition | has_none)
-    if where and frame.filter(is_learned).is_empty():
-        raise SettingError(
-            f"no policy's score is left by --where {' --where '.join(map(repr, where))}; "
-            f"s2bl inspect shows what is there"
-        )
     there = frame["metric"].unique(maintain_order=True).to_list()
     frame = frame.filter(pl.col("metric").is_in(list(metrics)))
     if frame.is_empty():

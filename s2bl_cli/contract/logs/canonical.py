@@ -116,7 +116,8 @@ def _plan_context(
     schema: pa.Schema, names: LogColumns, sources: dict[str, str], faults: list[str], subject: str
 ) -> tuple[tuple[str, ...], ContextSpec | None, str]:
     patterns = [pattern.strip() for pattern in names.context_columns.split(",") if pattern.strip()]
-    matched = [name for name in schema.names if any(name == p or fnmatch.fnmatchcase(name, p) for p in patterns)]
+    # In the order of the patterns, and of the file within one: 'f_b,f_a' is another order than 'f_a,f_b'.
+    matched = list(dict.fromkeys(n for p in patterns for n in schema.names if n == p or fnmatch.fnmatchcase(n, p)))
     unmatched = [p for p in patterns if not any(name == p or fnmatch.fnmatchcase(name, p) for name in schema.names)]
     shape = names.parsed_shape()
     if unmatched or not patterns:
@@ -130,12 +131,10 @@ def _plan_context(
     wrong = [name for name in matched if not _is_number(schema.field(name).type)]
     if wrong:
         faults.append(f"context column {wrong[0]!r} must be numbers, found {one_line(schema.field(wrong[0]).type, 60)}")
-    clash = [name for name in matched if name in sources.values()]
-    if clash:
-        faults.append(
-            f"column {clash[0]!r} cannot be both a context and the log's {clash[0]}: narrow --context-columns"
-        )
-    context = _shaped(ContextSpec("float32", (len(matched),)), shape, faults)
+    clash = [(source, role) for role, source in sources.items() if source in matched]
+    for source, role in clash[:1]:
+        faults.append(f"column {source!r} cannot be both a context and the log's {role}: narrow --context-columns")
+    context = _shaped(ContextSpec("float32", (len(matched),), tuple(matched)), shape, faults)
     return tuple(matched), context, "float32"
 
 
@@ -179,7 +178,7 @@ def _shaped(spec: ContextSpec, shape: tuple[int, ...] | None, faults: list[str])
     if math.prod(shape) != spec.features:
         faults.append(f"--context-shape {'x'.join(map(str, shape))} is not {spec.features} values, which a context has")
         return spec
-    return ContextSpec(spec.dtype, shape)
+    return ContextSpec(spec.dtype, shape, spec.names)
 
 
 def context_from_first(plan: ColumnPlan, first: pa.Scalar, names: LogColumns, subject: str) -> ContextSpec:

@@ -12,6 +12,7 @@ bounded by a handful of them, whatever the size of the log.
 import contextlib
 import hashlib
 import math
+import os
 import threading
 from collections import deque
 from collections.abc import Generator, Iterator, Sequence
@@ -79,8 +80,11 @@ def rows_to_a_batch(context: ContextSpec, more_bytes: int = 0) -> int:
 class Log:
     """An open log. Made by `open_logs`."""
 
-    def __init__(self, files: Sequence[InputFile], names: LogColumns, *, verify: bool = False) -> None:
+    def __init__(
+        self, files: Sequence[InputFile], names: LogColumns, *, verify: bool = False, title: str | None = None
+    ) -> None:
         self._files = files
+        self._title = title or files[0].base_name
         self._names = names
         self._verify = verify
         self._parquets = [open_parquet(file) for file in files]
@@ -112,7 +116,8 @@ class Log:
 
     @property
     def base_name(self) -> str:
-        return self._files[0].base_name
+        """What the log is called: its folder, or its first file."""
+        return self._title
 
     @property
     def stem(self) -> str:
@@ -194,8 +199,8 @@ class Log:
         first = self._plans[0]
         for file, plan in zip(self._files, self._plans, strict=True):
             for what, here, there in (
-                ("contexts", (plan.context, plan.context_dtype), (first.context, first.context_dtype)),
                 ("context columns", plan.features, first.features),
+                ("contexts", (plan.context, plan.context_dtype), (first.context, first.context_dtype)),
                 ("optional columns", plan.optional, first.optional),
                 ("further columns", plan.extra, first.extra),
             ):
@@ -234,6 +239,13 @@ class Log:
         return max(1, largest + 1)
 
 
+def _folder_name(names: Sequence[str]) -> str | None:
+    """The name of the one folder that was given, if one was: files in folders are called alike everywhere."""
+    if len(names) != 1 or not os.path.isdir(names[0]):
+        return None
+    return os.path.basename(os.path.realpath(names[0])) or None
+
+
 def _recorded_name(file: InputFile) -> str:
     """What a lineage calls a foreign file; one that came through a pipe has no name of its own."""
     return "logs.parquet" if file.base_name == "stdin" else file.base_name
@@ -246,7 +258,7 @@ def open_logs(names: Sequence[str], columns: LogColumns | None = None, *, verify
     `verify` also checks the pages' checksums as they are read: a third more time to read the contexts.
     """
     with open_inputs(names, folders=True) as files:
-        log = Log(files, columns or LogColumns(), verify=verify)
+        log = Log(files, columns or LogColumns(), verify=verify, title=_folder_name(names))
         try:
             yield log
         finally:

@@ -2,7 +2,7 @@
 
 | column       | type                                 | meaning                                             |
 |--------------|--------------------------------------|-----------------------------------------------------|
-| `context`    | fixed_size_binary, metadata dtype, shape | what the policy sees: uint8 image or float32 features |
+| `context`    | fixed_size_binary, metadata dtype, shape, names | what the policy sees: uint8 image or float32 features |
 | `action`     | int32, from 0                        | what the logging policy chose                       |
 | `propensity` | float32, in (0, 1]                   | the probability with which it chose it              |
 | `cost`       | float32, null = feedback is missing  | lower is better                                     |
@@ -73,7 +73,8 @@ class LogSpec:
     def _field_metadata(self, name: str) -> dict[str, str] | None:
         if name != "context":
             return None
-        return {"dtype": self.context.dtype, "shape": json.dumps(list(self.context.shape))}
+        names = {"names": json.dumps(list(self.context.names))} if self.context.names else {}
+        return {"dtype": self.context.dtype, "shape": json.dumps(list(self.context.shape)), **names}
 
 
 def declared_context(field: pa.Field, subject: str) -> ContextSpec | None:
@@ -85,6 +86,7 @@ def declared_context(field: pa.Field, subject: str) -> ContextSpec | None:
         value: dict[str, Any] = {
             "dtype": metadata.get(b"dtype", b"").decode(),
             "shape": json.loads(metadata.get(b"shape", b"null")),
+            "names": json.loads(metadata.get(b"names", b"null")),
         }
     except (ValueError, RecursionError) as error:
         raise ContractError(
