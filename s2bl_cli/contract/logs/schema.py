@@ -2,7 +2,7 @@
 
 | column       | type                                 | meaning                                             |
 |--------------|--------------------------------------|-----------------------------------------------------|
-| `context`    | fixed_size_binary, metadata dtype, shape, names | what the policy sees: uint8 image or float32 features |
+| `context`    | fixed_size_binary; metadata dtype, shape, names | a uint8 image or float32 features        |
 | `action`     | int32, from 0                        | what the logging policy chose                       |
 | `propensity` | float32, in (0, 1]                   | the probability with which it chose it              |
 | `cost`       | float32, null = feedback is missing  | lower is better                                     |
