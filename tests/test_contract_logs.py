@@ -65,7 +65,7 @@ def test_what_is_written_is_read_again(write_log, rows, row_group, actions, cont
             read = log.read()
             assert (log.spec.actions, log.spec.context, log.spec.optional) == (actions, context, optional)
             assert log.rows == rows
-            assert log.is_ours
+            assert all(lineage is not None for lineage in log.lineages)
     for name in ("context", "action", "propensity", "cost", "known", "is_test", "label", "pi0"):
         before, after = getattr(written, name), getattr(read, name)
         if before is None:

@@ -165,9 +165,8 @@ def test_hidden_text_that_is_no_widths_is_refused(text: str) -> None:
     )
 
 
-def test_device_that_is_not_there_is_refused() -> None:
-    if torch.cuda.is_available():
-        pytest.skip("this machine has a CUDA device")
+def test_device_that_is_not_there_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with pytest.raises(RunError, match=r"^--device cuda: this machine has none that torch can use; try --device auto$"):
         RunSettings(device="cuda", threads=1).start()
     assert RunSettings(device="cpu", threads=1).start() == CPU

@@ -128,11 +128,6 @@ class Log:
     def rows(self) -> int:
         return sum(_row_count(parquet, file) for parquet, file in zip(self._parquets, self._files, strict=True))
 
-    @property
-    def is_ours(self) -> bool:
-        """Whether s2bl wrote it."""
-        return all(lineage is not None for lineage in self.lineages)
-
     @cached_property
     def sources(self) -> tuple[Source, ...]:
         """The log's files as inputs in a lineage. Costs a read of each, for the digest."""
