@@ -58,10 +58,18 @@ def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def _as_a_shell_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Buffered, as Python is where nobody asked otherwise: what fails at exit only would stay hidden."""
+def _as_a_shell_has_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Buffered, as Python is where nobody asked otherwise: what fails at exit only would stay hidden. And with no
+    signal ignored, which commands would inherit from a runner under nohup or behind an `&`."""
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
     monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+    ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]
+    for number in ignored:
+        signal.signal(number, signal.SIG_DFL)
+    yield
+    for number in ignored:
+        signal.signal(number, signal.SIG_IGN)
 
 
 @contextmanager
