@@ -57,10 +57,13 @@ BAD_DOCUMENTS = {
     "version text": ({"version": "1"}, "f: contract version '1' is not a whole number from 1 on"),
     "version 1.0": ({"version": 1.0}, "f: contract version '1.0' is not a whole number from 1 on"),
     "no version": ({"version": None}, "f: contract version 'None' is not a whole number from 1 on"),
-    "another kind": ({"kind": "model"}, "f: its kind is 'model', not one of logs, policy, scores"),
-    "a kind that is a list": ({"kind": ["logs"]}, "f: its kind is \"['logs']\", not one of logs, policy, scores"),
-    "a kind that is an object": ({"kind": {}}, "f: its kind is '{}', not one of logs, policy, scores"),
-    "a kind with escape codes": ({"kind": "\x1b[2J"}, "f: its kind is '[2J', not one of logs, policy, scores"),
+    "another kind": ({"kind": "model"}, "f: its kind is 'model', not one of logs, policy, scores, history"),
+    "a kind that is a list": (
+        {"kind": ["logs"]},
+        "f: its kind is \"['logs']\", not one of logs, policy, scores, history",
+    ),
+    "a kind that is an object": ({"kind": {}}, "f: its kind is '{}', not one of logs, policy, scores, history"),
+    "a kind with escape codes": ({"kind": "\x1b[2J"}, "f: its kind is '[2J', not one of logs, policy, scores, history"),
 }
 
 
@@ -393,13 +396,15 @@ def test_a_policys_document_is_not_taken_on_trust(tmp_path, change, told):
 
 FULL = Score(
     policy="p.safetensors", policy_sha256="a" * 64, log="l.parquet", log_sha256="b" * 64, dataset="fmnist",
-    tau=10.0, rho=0.2, method="WCE-S2BL", risk="tips", reg="wce", reg_rows="all", lam=0.1, nu=0.001, model="linear",
-    seed=3, split="test", metric="argmax-accuracy", value=0.8125, stderr=0.01, low=0.79, high=0.83, rows=1000,
+    tau=10.0, rho=0.2, method="WCE-S2BL", risk="tips", reg="wce", reg_rows="all", lam=0.1, sharpen=1.0,
+    translation=0.5, nu=0.001, model="linear", seed=3, split="test", metric="class-accuracy", label=4, value=0.8125,
+    stderr=0.01, low=0.79, high=0.83, level=0.95, interval="normal", rows=1000, note="of few rows",
 )  # fmt: skip
 BARE = Score(
     policy="logging-policy", policy_sha256=None, log="foreign.parquet", log_sha256="c" * 64, dataset=None,
-    tau=None, rho=None, method="logging-policy", risk=None, reg=None, reg_rows=None, lam=None, nu=None, model=None,
-    seed=None, split="train", metric="value", value=-0.5, stderr=None, low=None, high=None, rows=0,
+    tau=None, rho=None, method="logging-policy", risk=None, reg=None, reg_rows=None, lam=None, sharpen=None,
+    translation=None, nu=None, model=None, seed=None, split="train", metric="value", label=None, value=-0.5,
+    stderr=None, low=None, high=None, level=None, interval=None, rows=0, note=None,
 )  # fmt: skip
 
 

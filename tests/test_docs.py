@@ -1,5 +1,6 @@
 """The documentation is true: generated parts are in step, links lead somewhere, commands exist, examples run."""
 
+import dataclasses
 import importlib.util
 import re
 import shlex
@@ -16,6 +17,7 @@ import typer
 
 from s2bl_cli import registry
 from s2bl_cli.app import VERBS, app, verb_command
+from s2bl_cli.contract.history import HistoryRow
 from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.contract.scores import SCHEMA
 from s2bl_cli.objectives.methods import Method
@@ -143,7 +145,12 @@ def test_every_registry_is_shown_on_some_page() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "column"), [*(("Logs", name) for name in COLUMNS), *(("Scores", name) for name in SCHEMA.names)]
+    ("kind", "column"),
+    [
+        *(("Logs", name) for name in COLUMNS),
+        *(("Scores", name) for name in SCHEMA.names),
+        *(("Histories", field.name) for field in dataclasses.fields(HistoryRow)),
+    ],
 )
 def test_every_column_is_in_the_contract(kind: str, column: str) -> None:
     table = _section(ROOT / "docs" / "contract.md", kind).split("\n### ")[0]

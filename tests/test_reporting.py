@@ -18,10 +18,12 @@ Report = Callable[..., Any]
 def _score(value: float, method: str = "wce-s2bl", seed: int | None = 0, **changes: Any) -> Score:
     """A policy's argmax accuracy on the log a.parquet. The policy's name and digest follow from how it was trained."""
     trained = {"dataset": "sample", "tau": 10.0, "rho": 0.02, "method": method, "risk": "tips", "reg": "wce",
-               "reg_rows": "all", "lam": 1.0, "nu": 0.001, "model": "linear", "seed": seed}  # fmt: skip
+               "reg_rows": "all", "lam": 1.0, "sharpen": None, "translation": None, "nu": 0.001,
+               "model": "linear", "seed": seed}  # fmt: skip
     trained |= {name: change for name, change in changes.items() if name in trained}
-    scored = {"log": "a.parquet", "log_sha256": "a", "split": "test", "metric": "argmax-accuracy", "value": value,
-              "stderr": 0.01, "low": None, "high": None, "rows": 1000}  # fmt: skip
+    scored = {"log": "a.parquet", "log_sha256": "a", "split": "test", "metric": "argmax-accuracy", "label": None,
+              "value": value, "stderr": 0.01, "low": None, "high": None, "level": None, "interval": None, "rows": 1000,
+              "note": None}  # fmt: skip
     name = "-".join(str(part) for part in trained.values())
     return Score(**{"policy": name, "policy_sha256": name, **trained, **scored, **changes})
 
@@ -233,8 +235,8 @@ def test_where_filters_by_text_and_by_number(report: Report) -> None:
         (
             ["--where", "lambda=1"],
             "--where must be COLUMN=VALUE with a column of policy, policy_sha256, log, log_sha256, dataset, tau, rho, "
-            "method, risk, reg, reg_rows, lam, nu, model, seed, split, metric, value, stderr, low, high, rows, "
-            "found 'lambda=1'",
+            "method, risk, reg, reg_rows, lam, sharpen, translation, nu, model, seed, split, metric, label, value, "
+            "stderr, low, high, level, interval, rows, note, found 'lambda=1'",
         ),
     ],
     ids=lambda value: value[1] if isinstance(value, list) else "",

@@ -6,17 +6,13 @@ What does not apply is null: the logging policy has no method's λ, a foreign lo
 """
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
-from typing import Any, get_args
+from dataclasses import dataclass
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from s2bl_cli.contract.atomic import atomic_output
-from s2bl_cli.contract.document import KEY, KIND_SCORES, decode_document, encode_document, expect_kind
-from s2bl_cli.contract.input_files import DAMAGED, damaged, open_inputs, open_parquet
+from s2bl_cli.contract.document import KIND_SCORES
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.errors import ContractError, one_line
+from s2bl_cli.contract.tidy_files import TidyFile
 
 LOGGING_POLICY = "logging-policy"  # the method name of the policy that made the log
 
@@ -37,84 +33,32 @@ class Score:
     reg: str | None
     reg_rows: str | None
     lam: float | None
+    sharpen: float | None  # β of the regulariser's weights
+    translation: float | None  # of banditnet's costs
     nu: float | None
     model: str | None
     seed: int | None
     split: str
     metric: str
+    label: int | None  # the class that a score by class is about
     value: float
     stderr: float | None
     low: float | None
     high: float | None
+    level: float | None  # of the interval from low to high, such as 0.95
+    interval: str | None  # how it was made: normal, bernstein, …
     rows: int
+    note: str | None  # what to know of the number, in words
 
 
-_REQUIRED = tuple(field.name for field in fields(Score) if not get_args(field.type))
-_TYPES = {str: pa.string(), float: pa.float64(), int: pa.int64()}
-
-
-def _column_type(annotation: Any) -> pa.DataType:
-    """The same for `float` and `float | None`."""
-    return _TYPES[(get_args(annotation) or (annotation,))[0]]
-
-
-SCHEMA = pa.schema(
-    [pa.field(field.name, _column_type(field.type), nullable=field.name != "value") for field in fields(Score)]
-)
+_FILE = TidyFile(Score, KIND_SCORES, "s2bl evaluate")
+SCHEMA = _FILE.schema
 
 
 def write_scores(scores: Sequence[Score], lineage: Step, target: str, *, force: bool) -> None:
-    schema = SCHEMA.with_metadata({KEY: encode_document(KIND_SCORES, lineage, {})})
-    table = pa.Table.from_pylist([asdict(score) for score in scores], schema=schema)
-    with atomic_output(target, force=force) as file:
-        pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+    _FILE.write(scores, lineage, target, force=force)
 
 
 def read_scores(names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
     """All rows of the files as one table, and the lineage of each file."""
-    tables, lineages = [], []
-    with open_inputs(names, folders=True) as files:
-        for file in files:
-            with open_parquet(file) as parquet:
-                try:
-                    schema = parquet.schema_arrow
-                    raw = (schema.metadata or {}).get(KEY.encode())
-                except DAMAGED as error:
-                    raise damaged(file.name, error) from error
-                if raw is None:
-                    raise ContractError(
-                        f"{file.name}: it is no scores file (no s2bl document); s2bl evaluate makes them"
-                    )
-                document = decode_document(raw, file.name)
-                expect_kind(document, KIND_SCORES, file.name)
-                _check_schema(schema, file.name)
-                try:
-                    table = parquet.read(columns=SCHEMA.names).select(SCHEMA.names)
-                    table.validate(full=True)  # text that is no UTF-8 would reach those who take it on trust
-                except DAMAGED as error:
-                    raise damaged(file.name, error) from error
-                _check_values(table, file.name)
-                tables.append(table.cast(SCHEMA))
-                lineages.append(document["lineage"])
-    table = pa.concat_tables(tables)
-    if table.num_rows == 0:
-        raise ContractError(f"{one_line(', '.join(names))}: no scores in it")
-    return table, lineages
-
-
-def _check_values(table: pa.Table, subject: str) -> None:
-    nulls = {name: table[name].null_count for name in _REQUIRED}
-    faults = [f"{name} must not be null: {count:,} rows" for name, count in nulls.items() if count]
-    if faults:
-        raise ContractError(f"{subject}: {'; '.join(faults)}; make it again with s2bl evaluate")
-
-
-def _check_schema(schema: pa.Schema, subject: str) -> None:
-    found = dict(zip(schema.names, schema.types, strict=True))
-    faults = [
-        f"column {field.name!r} must be {field.type}, found {one_line(found.get(field.name, 'none'), 40)}"
-        for field in SCHEMA
-        if found.get(field.name) != field.type
-    ]
-    if faults:
-        raise ContractError(f"{subject}: {'; '.join(faults)}; make it again with s2bl evaluate")
+    return _FILE.read(names)

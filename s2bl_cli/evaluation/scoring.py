@@ -135,11 +135,15 @@ def _score(facts: dict[str, Any], log: Log, split: str, metric: Metric, mean: Ru
         log_sha256=log.sha256,
         split=split,
         metric=metric.name,
+        label=None,
         value=mean.mean,
         stderr=mean.standard_error,
         low=low,
         high=high,
+        level=None if low is None else 0.95,
+        interval=None if low is None else "normal",
         rows=mean.count,
+        note=None,
     )
 
 
@@ -157,6 +161,8 @@ def policy_facts(loaded: LoadedPolicy) -> dict[str, Any]:
         "reg": reg,
         "reg_rows": reg_rows,
         "lam": _number(settings.get("lam")) if reg != "none" else None,
+        "sharpen": _number(settings.get("sharpen")) if reg != "none" else None,
+        "translation": _number(settings.get("translation")),
         "nu": _number(settings.get("nu")),
         "model": policy.network.model,
         "seed": _whole_number(settings.get("seed")),
@@ -178,6 +184,8 @@ def logging_facts(log: Log) -> dict[str, Any]:
         "reg": None,
         "reg_rows": None,
         "lam": None,
+        "sharpen": None,
+        "translation": None,
         "nu": None,
         "model": _text(made.settings.get("logging-model")) if made is not None else None,
         "seed": None,

@@ -1,0 +1,41 @@
+"""The history file: learning curves as tidy Parquet, one row a (run, epoch, quantity).
+
+A run is one policy that `s2bl train` made. Its quantities are what the loop gathered: the loss and its two
+terms on the epoch's batches, rows a second, and the estimates on held-out rows where there are any.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from s2bl_cli.contract.document import KIND_HISTORY
+from s2bl_cli.contract.lineage import Step
+from s2bl_cli.contract.tidy_files import TidyFile
+
+
+@dataclass(frozen=True)
+class HistoryRow:
+    """One row of a history file. The field order is the column order."""
+
+    policy: str  # the name of the policy's file
+    method: str
+    lam: float | None
+    sharpen: float | None
+    nu: float | None
+    translation: float | None
+    seed: int
+    epoch: int  # from 1
+    quantity: str  # loss, risk, regulariser, snips, …
+    value: float
+
+
+_FILE = TidyFile(HistoryRow, KIND_HISTORY, "s2bl train --history")
+
+
+def write_history(rows: Sequence[HistoryRow], lineage: Step, target: str, *, force: bool) -> None:
+    _FILE.write(rows, lineage, target, force=force)
+
+
+def read_history(names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
+    return _FILE.read(names)

@@ -1,0 +1,94 @@
+"""Tidy Parquet files: one dataclass a row, its fields the columns, the s2bl document in the schema's metadata.
+
+A field of type `X | None` may be null, one of type `X` may not. Scores and histories are such files.
+"""
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields
+from typing import Any, get_args
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from s2bl_cli.contract.atomic import atomic_output
+from s2bl_cli.contract.document import KEY, decode_document, encode_document, expect_kind
+from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
+from s2bl_cli.contract.lineage import Step
+from s2bl_cli.errors import ContractError, one_line
+
+_TYPES = {str: pa.string(), float: pa.float64(), int: pa.int64()}
+
+
+@dataclass(frozen=True)
+class TidyFile:
+    """A kind of tidy file: what a row is, what the kind is called, and which command makes it."""
+
+    row: type[Any]
+    kind: str
+    made_by: str
+
+    @property
+    def schema(self) -> pa.Schema:
+        return pa.schema([pa.field(field.name, _column_type(field.type)) for field in fields(self.row)])
+
+    @property
+    def required(self) -> tuple[str, ...]:
+        return tuple(field.name for field in fields(self.row) if not get_args(field.type))
+
+    def write(self, rows: Sequence[Any], lineage: Step, target: str, *, force: bool) -> None:
+        schema = self.schema.with_metadata({KEY: encode_document(self.kind, lineage, {})})
+        table = pa.Table.from_pylist([asdict(row) for row in rows], schema=schema)
+        with atomic_output(target, force=force) as file:
+            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+
+    def read(self, names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
+        """All rows of the files as one table, and the lineage of each file."""
+        with open_inputs(names, folders=True) as files:
+            read = [self._read_one(file) for file in files]
+        table = pa.concat_tables([table for table, _ in read])
+        if table.num_rows == 0:
+            raise ContractError(f"{one_line(', '.join(names))}: no {self.kind} in it")
+        return table, [lineage for _, lineage in read]
+
+    def _read_one(self, file: InputFile) -> tuple[pa.Table, Step]:
+        with open_parquet(file) as parquet:
+            try:
+                schema = parquet.schema_arrow
+                raw = (schema.metadata or {}).get(KEY.encode())
+            except DAMAGED as error:
+                raise damaged(file.name, error) from error
+            if raw is None:
+                raise ContractError(
+                    f"{file.name}: it is no {self.kind} file (no s2bl document); {self.made_by} makes them"
+                )
+            document = decode_document(raw, file.name)
+            expect_kind(document, self.kind, file.name)
+            self._check_schema(schema, file.name)
+            try:
+                table = parquet.read(columns=self.schema.names).select(self.schema.names)
+                table.validate(full=True)  # text that is no UTF-8 would reach those who take it on trust
+            except DAMAGED as error:
+                raise damaged(file.name, error) from error
+        self._check_values(table, file.name)
+        return table.cast(self.schema), document["lineage"]
+
+    def _check_values(self, table: pa.Table, subject: str) -> None:
+        nulls = {name: table[name].null_count for name in self.required}
+        faults = [f"{name} must not be null: {count:,} rows" for name, count in nulls.items() if count]
+        if faults:
+            raise ContractError(f"{subject}: {'; '.join(faults)}; make it again with {self.made_by}")
+
+    def _check_schema(self, schema: pa.Schema, subject: str) -> None:
+        found = dict(zip(schema.names, schema.types, strict=True))
+        faults = [
+            f"column {field.name!r} must be {field.type}, found {one_line(found.get(field.name, 'none'), 40)}"
+            for field in self.schema
+            if found.get(field.name) != field.type
+        ]
+        if faults:
+            raise ContractError(f"{subject}: {'; '.join(faults)}; make it again with {self.made_by}")
+
+
+def _column_type(annotation: Any) -> pa.DataType:
+    """The same for `float` and `float | None`."""
+    return _TYPES[(get_args(annotation) or (annotation,))[0]]
