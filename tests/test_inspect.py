@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from s2bl_cli.app import app
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.lineage import Source, step_of
+from s2bl_cli.contract.logs.propensities import MAX_BARS, Bar, PropensityTally
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.policies import NetworkSpec, Policy, write_policy
 from s2bl_cli.contract.scores import SCHEMA, Score, write_scores
-from s2bl_cli.inspection.propensities import MAX_BARS, Bar, PropensityTally
 from s2bl_cli.inspection.words import _blocks
 
 SPEC = LogSpec(actions=4, context=ContextSpec("uint8", (1, 4, 4)), optional=("label", "split"))

@@ -276,6 +276,27 @@ def test_a_csv_that_is_none(tmp_path: Path, content: bytes) -> None:
     assert str(caught.value).endswith("): mend it")
 
 
+@pytest.mark.parametrize(
+    ("start", "rest", "width"),
+    [
+        ("1", ("2.5", "3", "4"), 1),  # whole numbers, then a fraction
+        ("", ("4", "5", "6"), 2),  # nothing but gaps at first: a number and the mark of its gaps
+        ("1", ("red", "2", "3"), 4),  # a text all along
+        ("2024-01-01", ("red", "blue", "red"), 3),
+        ("2024-01-01", ("2024-01-02",) * 3, 0),
+    ],
+)
+def test_types_of_a_csv_are_those_of_all_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str, rest: tuple[str, ...], width: int
+) -> None:
+    """The first rows, from which types are guessed, are not taken for all of them."""
+    monkeypatch.setattr(table, "_TYPED_ROWS", 4)
+    path = tmp_path / "t.csv"
+    path.write_text("x,z,label\n" + f"{start},1,a\n" * 6 + "".join(f"{x},2,b\n" for x in rest))
+    data = table.load(DatasetSettings(dataset=str(path), test_share=0))
+    assert data.context.shape == (width + 1,)
+
+
 def test_a_parquet_that_is_none_and_a_file_that_is_not_there(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     path.write_bytes(b"PAR1 and so on")

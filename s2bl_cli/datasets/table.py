@@ -4,6 +4,7 @@ The table is streamed: a pass learns the encoding and the classes, further passe
 any length is converted in bounded memory. A CSV is first turned into a temporary Parquet file, also streamed.
 """
 
+import contextlib
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -28,6 +29,7 @@ _SPLIT_SEED = 20_130  # fixed: the same rows are for testing whatever --seed say
 _MOST_CLASSES = 100_000
 _FIT_ROWS = 200_000
 _READ_ROWS = 1 << 15
+_TYPED_ROWS = 10_000  # of a CSV, from which its columns' types are guessed
 _GAPS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"]
 
 
@@ -141,11 +143,28 @@ def _as_parquet(settings: DatasetSettings) -> tuple[InputFile, Any]:
         return InputFile(one_line(path), str(path), path.name), None
     temporary = tempfile.NamedTemporaryFile(prefix="s2bl-", suffix=".parquet")  # noqa: SIM115 (lives as long as the data)
     try:
-        frame = pl.scan_csv(path, infer_schema_length=None, null_values=_GAPS, try_parse_dates=True)
-        frame.sink_parquet(temporary.name)
+        _csv_to_parquet(path, temporary.name)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputFileError(f"{one_line(path)} cannot be read as CSV ({one_line(error, 160)}): mend it") from error
     return InputFile(one_line(path), temporary.name, path.name), temporary
+
+
+def _csv_to_parquet(path: Path, target: str) -> None:
+    """With the types that all of its rows have.
+
+    Looking at every cell for that takes most of the time (12 s of 16 for 200,000 rows), so the first rows are looked at,
+    and all of them only where those cannot tell (a column that has gaps only) or the others do not follow.
+    """
+    start = pl.read_csv(path, n_rows=_TYPED_ROWS, infer_schema=False, null_values=_GAPS)
+    if start.height < _TYPED_ROWS or not any(column.is_null().all() for column in start.get_columns()):
+        with contextlib.suppress(pl.exceptions.PolarsError):
+            return _sink_csv(path, target, _TYPED_ROWS)
+    return _sink_csv(path, target, None)
+
+
+def _sink_csv(path: Path, target: str, typed_rows: int | None) -> None:
+    frame = pl.scan_csv(path, infer_schema_length=typed_rows, null_values=_GAPS, try_parse_dates=True)
+    frame.sink_parquet(target)
 
 
 def _schema(source: InputFile) -> pl.Schema:

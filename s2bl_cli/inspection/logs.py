@@ -12,10 +12,10 @@ from s2bl_cli.contract.document import KIND_LOGS
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.logs.columns import LogColumns
+from s2bl_cli.contract.logs.propensities import Bar, PropensityTally, Quantiles, as_decimal
 from s2bl_cli.contract.logs.reading import Floats, Ints, Log, Mask, log_arrays
 from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.errors import one_line
-from s2bl_cli.inspection.propensities import Bar, PropensityTally, Quantiles, as_decimal
 
 MAX_LISTED_ACTIONS = 1000  # bounds the facts of a log with millions of actions
 

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from s2bl_cli.contract.logs.propensities import Bar, Quantiles
 from s2bl_cli.inspection.files import Facts
 from s2bl_cli.inspection.logs import ActionFacts, CostRange, LogFacts, SplitFacts
 from s2bl_cli.inspection.policies import PolicyFacts
-from s2bl_cli.inspection.propensities import Bar, Quantiles
 from s2bl_cli.inspection.scores import ScoresFacts, ValueFacts
 
 MAX_TABLE_ROWS = 20
