@@ -53,9 +53,9 @@ def load(folder: Path, **settings: Any) -> InteractionData:
     return kuairec.load(DatasetSettings(dataset="kuairec", data_dir=str(root), **settings))
 
 
-def refusal(folder: Path) -> str:
+def refusal(folder: Path, **settings: Any) -> str:
     with pytest.raises(InputFileError) as caught:
-        load(folder)
+        load(folder, **settings)
     assert "\n" not in str(caught.value)
     return str(caught.value).replace(str(folder), "DATA")
 
@@ -117,10 +117,13 @@ def test_other_places(folder: Path, place: str) -> None:
 def test_absent(folder: Path) -> None:
     (folder / "small_matrix.csv").unlink()
     root = folder.parent.parent
-    assert refusal(folder) == (
+    said = (
         f"KuaiRec is not in {root}, which must have KuaiRec/data/ with user_features.csv, big_matrix.csv, "
-        "small_matrix.csv; say where it is with --data-dir FOLDER; it is to be fetched by hand from its authors' page"
+        "small_matrix.csv; {}get it by hand from its authors' page, kuairec.com, or say where it is with "
+        "--data-dir FOLDER"
     )
+    assert refusal(folder) == said.format("")
+    assert refusal(folder, download=True) == said.format("--download cannot fetch it: ")
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,6 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from s2bl_cli.datasets.dataset_files import absent
 from s2bl_cli.datasets.interactions import InteractionData, Interactions
 from s2bl_cli.datasets.settings import DatasetSettings
 from s2bl_cli.errors import InputFileError, one_line
@@ -41,6 +40,7 @@ def load(settings: DatasetSettings) -> InteractionData:
             f"{len(user_ids):,} users with {features.shape[1]:,} one-hot features, {len(items):,} items",
             f"{rewarded:.1%} of the train pairs have a watch ratio of at least {settings.watch_ratio:g}",
         ),
+        action_names=tuple(map(str, items.tolist())),
     )
 
 
@@ -49,9 +49,10 @@ def _folder(settings: DatasetSettings) -> Path:
     for folder in _FOLDERS:
         if all((root / folder / name).is_file() for name in _FILES):
             return root / folder
-    error = absent("KuaiRec", root, f"{_FOLDERS[0]}/ with {', '.join(_FILES)}")
+    flag = "--download cannot fetch it: " if settings.download else ""
     raise InputFileError(
-        str(error).replace(", or fetch it with --download", "; it is to be fetched by hand from its authors' page")
+        f"KuaiRec is not in {one_line(root)}, which must have {_FOLDERS[0]}/ with {', '.join(_FILES)}; {flag}get it by "
+        f"hand from its authors' page, kuairec.com, or say where it is with --data-dir FOLDER"
     )
 
 

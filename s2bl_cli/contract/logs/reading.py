@@ -15,9 +15,9 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -107,7 +107,8 @@ class Log:
             )
         context = self._plans[0].context or self._context_of_first_row()
         actions = names.actions or (declared.pop() if declared else self._count_actions())
-        self.spec: LogSpec = self._plans[0].spec(actions, context)
+        action_names = self._action_names(documents, actions)
+        self.spec: LogSpec = replace(self._plans[0].spec(actions, context), action_names=action_names)
 
     @property
     def name(self) -> str:
@@ -205,6 +206,24 @@ class Log:
                         f"files read as one log must be alike"
                     )
 
+    def _action_names(self, documents: Sequence[Mapping[str, Any] | None], actions: int) -> tuple[str, ...]:
+        """What the actions stand for, where a file says it."""
+        found: set[tuple[str, ...]] = set()
+        for file, document in zip(self._files, documents, strict=True):
+            named = None if document is None else document.get("action_names")
+            if document is None or named is None:
+                continue
+            if not isinstance(named, list) or len(named) != document["actions"] or not _all_text(named):
+                raise ContractError(
+                    f"{file.name}: action_names in its document must be {document['actions']} texts; "
+                    f"make the file again"
+                )
+            found.add(tuple(named))
+        if len(found) > 1:
+            raise ContractError(f"{self.name}: its files name their actions differently; they must agree")
+        (only,) = found or {()}
+        return only if len(only) == actions else ()  # --actions may say another number
+
     def _context_of_first_row(self) -> ContextSpec:
         for file, parquet, plan in zip(self._files, self._parquets, self._plans, strict=True):
             with _damage_told(file):
@@ -232,6 +251,10 @@ class Log:
                 f"{self.name}: action must be below {MAX_ACTIONS}, found {largest}; number the actions from 0"
             )
         return max(1, largest + 1)
+
+
+def _all_text(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _folder_name(names: Sequence[str]) -> str | None:
