@@ -131,6 +131,8 @@ def test_a_log_without_rows(tmp_path, write_log):
 # --- values ---------------------------------------------------------------------------------------------
 
 # Four good rows have actions 0, 1, 0, 1 and propensities 0.5, 0.25, 0.5, 0.75 (conftest).
+SPLIT_RULE = "split must be train or test (--split-column names another column, or '' for none)"
+
 ONE_FAULT = {
     "propensity 0": (
         {"propensity": [0.5, 0.25, 0.0, 0.0]},
@@ -190,7 +192,7 @@ ONE_FAULT = {
     ),
     "label out of range": (
         {"label": [0, 1, 2, -3]},
-        "label must be in [0, 1] (2 actions): 2 rows, the first is row 2 with 2",
+        "label must be in [0, 1] (2 actions; --label-column '' for no label): 2 rows, the first is row 2 with 2",
     ),
     "contexts of unequal width": (
         {"context": [[1.0, 2.0], [3.0], [5.0, 6.0], [7.0, 8.0, 9.0]]},
@@ -246,11 +248,11 @@ ONE_FAULT = {
     ),
     "split of another word": (
         {"split": ["train", "test", "valid", "Train"]},
-        "split must be train or test: 2 rows, the first is row 2 with valid",
+        SPLIT_RULE + ": 2 rows, the first is row 2 with valid",
     ),
     "split of another word, in the contract's own type": (
         {"split": pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 2], pa.int8()), ["train", "test", "valid"])},
-        "split must be train or test: 2 rows, the first is row 2 with valid",
+        SPLIT_RULE + ": 2 rows, the first is row 2 with valid",
     ),
     "split null, in the contract's own type": (
         {"split": pa.DictionaryArray.from_arrays(pa.array([0, 1, 1, None], pa.int8()), ["train", "test"])},
@@ -309,10 +311,10 @@ def test_all_faults_are_told_in_one_message(tmp_path, write_plain):
         "propensity must not be null: 1 row, the first is row 1 with null; "
         "label must not be null: 1 row, the first is row 2 with null; "
         "split must not be null: 1 row, the first is row 2 with null; "
-        "split must be train or test: 1 row, the first is row 3 with dev; "
+        f"{SPLIT_RULE}: 1 row, the first is row 3 with dev; "
         "context values must be finite: 1 row, the first is row 3 with NaN or infinity; "
         "action must be in [0, 1] (2 actions): 1 row, the first is row 3 with 7; "
-        "label must be in [0, 1] (2 actions): 1 row, the first is row 1 with 9; "
+        "label must be in [0, 1] (2 actions; --label-column '' for no label): 1 row, the first is row 1 with 9; "
         "propensity must be in (0, 1]: 1 row, the first is row 3 with 2.0; "
         "cost must be finite, or null where feedback is missing: 2 rows, the first is row 2 with nan; "
         "pi0 must hold probabilities that sum to 1: 1 row, the first is row 3 with 1.4; "

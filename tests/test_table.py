@@ -513,8 +513,8 @@ def test_cost_expression(make: Callable[..., LogArrays], tmp_path: Path) -> None
         ),
         (
             "-max(price, 0)",
-            "--cost '-max(price, 0)': the cost of a row must come from that row alone, found MAX, which is of many rows: "
-            "make it a column of the table first; the largest of several numbers is GREATEST\n",
+            "--cost '-max(price, 0)': the cost of a row must come from that row alone, found MAX, which is of many "
+            "rows: make it a column of the table first; the largest of several numbers is GREATEST\n",
         ),
         (
             "FIRST_VALUE(x) OVER (ORDER BY price)",

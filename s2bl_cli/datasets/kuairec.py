@@ -5,6 +5,7 @@ an action; `big_matrix.csv` is for training and `small_matrix.csv`, which is alm
 watch ratio of at least --watch-ratio is a reward.
 """
 
+import os
 from pathlib import Path
 
 import numpy as np
@@ -58,6 +59,7 @@ def _folder(settings: DatasetSettings) -> Path:
 
 def _csv(path: Path, columns: tuple[str, ...] | None) -> pl.DataFrame:
     try:
+        _check_end(path)
         frame = pl.read_csv(path, infer_schema_length=None, columns=None if columns is None else list(columns))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputFileError(
@@ -66,6 +68,16 @@ def _csv(path: Path, columns: tuple[str, ...] | None) -> pl.DataFrame:
     if frame.is_empty():
         raise InputFileError(f"{one_line(path)} has no rows: get it again")
     return frame
+
+
+def _check_end(path: Path) -> None:
+    """A line that is cut off still reads as one: half a number is a number."""
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) not in b"\r\n":
+                raise InputFileError(f"{one_line(path)} is cut off: its last line has no end: get it again")
 
 
 def _user_features(path: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:

@@ -47,6 +47,7 @@ class TableData:
     train_rows: int
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
+    action_names: tuple[str, ...]
     temporary: Any = field(default=None, repr=False)  # keeps a converted CSV's Parquet alive
 
     @property
@@ -56,13 +57,6 @@ class TableData:
     @property
     def context(self) -> ContextSpec:
         return ContextSpec("float32", (self.encoder.width,))
-
-    @property
-    def action_names(self) -> tuple[str, ...]:
-        """The label's values as text, unless they are the actions' own numbers."""
-        names = tuple(map(str, self.labels))
-        numbered = names == tuple(map(str, range(len(names))))
-        return () if numbered or sum(map(len, names)) > _LONGEST_NAMES else names
 
     def batches(self, split: str, rows: int) -> Iterator[LabelledBatch]:
         for frame, is_test in _frames(self.source, self.columns):
@@ -149,8 +143,14 @@ def load(settings: DatasetSettings, cost_columns: frozenset[str] = frozenset()) 
     if train_rows > _FIT_ROWS:
         notes.append(f"the logging policy is fitted to about {_FIT_ROWS:,} random train rows")
     warnings = _doubts(label, labels, train_rows + test_rows)
+    names = _action_names(labels)
+    if sum(map(len, names)) > _LONGEST_NAMES:
+        notes.append(
+            f"the values of {one_line(label, 60)} are too long to be stored: the log has the actions' numbers only"
+        )
+        names = ()
     return TableData(
-        settings.short_name, source, columns, labels, encoder, train_rows, tuple(notes), warnings, temporary
+        settings.short_name, source, columns, labels, encoder, train_rows, tuple(notes), warnings, names, temporary
     )
 
 
@@ -207,6 +207,12 @@ def _doubts(label: str, labels: list[Any], rows: int) -> tuple[str, ...]:
     if 2 * len(labels) > rows:
         return (f"most of the {counted(rows, 'row')} have a {one_line(label, 60)} of their own, and {each}",)
     return ()
+
+
+def _action_names(labels: list[Any]) -> tuple[str, ...]:
+    """The label's values as text, unless they are the actions' own numbers."""
+    names = tuple(map(str, labels))
+    return () if names == tuple(map(str, range(len(names)))) else names
 
 
 def _action_words(label: str, labels: list[Any]) -> str:
