@@ -227,6 +227,12 @@ def test_threads_do_not_change_the_log(run: Callable[..., Any], tmp_path: Path) 
         assert (tmp_path / f"1.{suffix}").read_bytes() == (tmp_path / f"2.{suffix}").read_bytes()
 
 
+def test_batch_size_is_the_fits_alone(make: Callable[..., LogArrays]) -> None:
+    make("--tau", 3, "--save-policy", "p.safetensors")
+    logs = [make("--logging-policy", "p.safetensors", "--cost-noise", 0.3, "--batch-size", size) for size in (1, 700)]
+    assert same(*logs)
+
+
 # --- what is said ---
 
 
@@ -266,6 +272,14 @@ def test_propensities_below_nu_are_warned_of(run: Callable[..., Any], tmp_path: 
         f"warning: {below:,} rows have a propensity below ν = 0.001: train truncates it there; for fewer, choose a "
         "larger --tau or --uniform\n"
     )
+
+
+def test_no_temperature_lifts_thousands_of_actions_above_nu() -> None:
+    facts = LogFacts(1001)
+    facts.add("train", np.full(5, 1 / 1001, np.float32))
+    assert facts.warnings() == [
+        "5 rows have a propensity below ν = 0.001: train truncates it there; give it a smaller --nu"
+    ]
 
 
 def test_propensities_that_do_not_fit_their_draws_are_warned_of() -> None:

@@ -35,13 +35,28 @@ _TYPED_ROWS = 10_000  # of a CSV, from which its columns' types are guessed
 _GAPS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"]
 
 
+@dataclass(frozen=True)
+class TableColumns:
+    """Which column is what; the others are features, if they can be."""
+
+    label: str
+    split: str | None  # None: a random share of the rows is for testing
+    test_share: float
+    dropped: tuple[str, ...]  # as asked
+    outcomes: tuple[str, ...]  # what the cost is computed from
+
+    @property
+    def no_features(self) -> set[str]:
+        return {self.label, *self.dropped, *self.outcomes, *([self.split] if self.split is not None else [])}
+
+
 @dataclass
 class TableData:
     """A labelled table, streamed from Parquet."""
 
     name: str
     source: InputFile
-    columns: "TableColumns"
+    columns: TableColumns
     labels: list[Any]  # label values; a row's class is its label's place here
     encoder: TableEncoder
     train_rows: int
@@ -82,21 +97,6 @@ class TableData:
         )
         joined = pl.DataFrame({"label": column}).join(place, on="label", how="left", maintain_order="left")
         return joined["at"].to_numpy()
-
-
-@dataclass(frozen=True)
-class TableColumns:
-    """Which column is what; the others are features, if they can be."""
-
-    label: str
-    split: str | None  # None: a random share of the rows is for testing
-    test_share: float
-    dropped: tuple[str, ...]  # as asked
-    outcomes: tuple[str, ...]  # what the cost is computed from
-
-    @property
-    def no_features(self) -> set[str]:
-        return {self.label, *self.dropped, *self.outcomes, *([self.split] if self.split is not None else [])}
 
 
 def load(settings: DatasetSettings, cost_columns: frozenset[str] = frozenset()) -> TableData:

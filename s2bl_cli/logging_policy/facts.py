@@ -80,9 +80,12 @@ class LogFacts:
         """What a person should worry about."""
         told, facts = [], self.summary()
         if facts["rows_below_nu"]:
+            # Of more than 1/ν actions even a uniform policy gives each less than ν.
+            remedy = (
+                "for fewer, choose a larger --tau or --uniform" if self.actions * NU <= 1 else "give it a smaller --nu"
+            )
             told.append(
-                f"{facts['rows_below_nu']:,} rows have a propensity below ν = {NU}: train truncates it there; "
-                f"for fewer, choose a larger --tau or --uniform"
+                f"{facts['rows_below_nu']:,} rows have a propensity below ν = {NU}: train truncates it there; {remedy}"
             )
         off = abs(facts["mean_inverse_propensity"] - self.actions)
         if (
