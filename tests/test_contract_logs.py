@@ -531,3 +531,44 @@ def test_source_names_only_foreign_files(tmp_path, write_log, write_plain):
     with open_logs([foreign, foreign]) as log:
         assert [source.name for source in log.sources] == ["foreign.parquet", "foreign.parquet"]
         assert log.sha256 not in [source.sha256 for source in log.sources]
+
+
+# --- what actions stand for -------------------------------------------------------------------------------
+
+
+def write_named(path, names):
+    """A log of two actions whose document says that these are their names."""
+    rows = pa.table({"context": [[1.0], [2.0]], "action": [0, 1], "propensity": [0.5, 0.5], "cost": [0.0, -1.0]})
+    lineage = {"command": "make-logs", "settings": {}, "version": "0.1.0", "inputs": []}
+    document = {"kind": "logs", "version": 1, "actions": 2, "action_names": names, "lineage": lineage}
+    pq.write_table(rows.replace_schema_metadata({"s2bl": json.dumps(document)}), path)
+    return str(path)
+
+
+def test_names_of_actions_are_read(tmp_path):
+    path = write_named(tmp_path / "a.parquet", ["up", "down"])
+    unnamed = write_named(tmp_path / "b.parquet", None)
+    for names, actions, told in (
+        ([path], None, ("up", "down")),
+        ([unnamed, path], None, ("up", "down")),
+        ([path], 3, ()),
+    ):
+        with open_logs(names, LogColumns(actions=actions)) as log:
+            assert log.spec.action_names == told
+
+
+@pytest.mark.parametrize("names", [["up"], ["up", 1], "up", {"0": "up"}, ["a", "b", "c"]])
+def test_other_names_of_actions_are_refused(tmp_path, names):
+    path = write_named(tmp_path / "log.parquet", names)
+    with pytest.raises(ContractError) as caught, open_logs([path]):
+        pass
+    assert str(caught.value) == f"{path}: action_names in its document must be 2 texts; make the file again"
+
+
+def test_files_that_name_their_actions_differently_are_refused(tmp_path):
+    paths = [write_named(tmp_path / f"{i}.parquet", names) for i, names in enumerate((["a", "b"], ["b", "a"]))]
+    with (
+        pytest.raises(ContractError, match="its files name their actions differently; they must agree"),
+        open_logs(paths),
+    ):
+        pass
