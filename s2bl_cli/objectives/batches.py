@@ -32,7 +32,7 @@ class AnyBatch(NamedTuple):
     log_pi: Tensor  # (…, batch) log π_θ(aᵢ|xᵢ) of the logged action
     p: Tensor  # (…, batch) pᵢ, the logged propensity
     action_weight: Tensor  # (…, batch) N/m_a for the row's action a, counted once over the whole log
-    merit: Tensor | None = None  # (…, batch) how much better than usual the action is held to be, mean reward = 1
+    merit: Tensor | None = None  # (…, batch) how much better than usual the action is held to be, of mean 1
     log_policy: Tensor | None = None  # (…, batch, actions) log π_θ(·|xᵢ)
     pi0: Tensor | None = None  # (…, batch, actions) π₀(·|xᵢ)
     distance: Tensor | None = None  # (…) ‖θ − θ₀‖²

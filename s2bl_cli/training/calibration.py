@@ -12,6 +12,7 @@ import numpy.typing as npt
 
 _FOLDS = 10
 _LEAST_ROWS = 2 * _FOLDS  # fewer say nothing of rows not seen
+_Z_95 = 1.96
 
 Floats = npt.NDArray[np.floating[Any]]
 
@@ -33,7 +34,7 @@ class Calibration:
 
 def calibrate(score: Floats, reward: Floats, seed: int) -> Calibration:
     """Fit on rows whose reward is known. Cross-fitted: each row is predicted by a curve that has not seen it; the
-    slope of the rewards on those predictions, in [0, 1], is how far the curve is to be trusted."""
+    slope of the rewards on those predictions is how far the curve is to be trusted."""
     score, reward = np.asarray(score, np.float64), np.asarray(reward, np.float64)
     mean = float(reward.mean()) if len(reward) else 0.0
     if len(reward) < _LEAST_ROWS or reward.min() == reward.max() or score.min() == score.max():
@@ -44,9 +45,18 @@ def calibrate(score: Floats, reward: Floats, seed: int) -> Calibration:
         knots, rewards = _curve(score[fold != k], reward[fold != k])
         # About the mean of the other folds: a row's own reward lowers it, which would look like a negative slope.
         unseen[fold == k] = np.interp(score[fold == k], knots, rewards) - reward[fold != k].mean()
-    spread = float(unseen @ unseen)
-    trust = float(np.clip((reward - mean) @ unseen / spread, 0, 1)) if spread > 0 else 0.0
-    return Calibration(*_curve(score, reward), mean, trust)
+    return Calibration(*_curve(score, reward), mean, trust_in(unseen, reward - mean))
+
+
+def trust_in(predicted: Floats, truth: Floats) -> float:
+    """The slope of the truth on what was predicted, in [0, 1]: the low end of its 95 % interval, because a curve
+    through noise has some slope too, and would weigh every row whose feedback is missing."""
+    spread = float(predicted @ predicted)
+    if spread == 0:
+        return 0.0
+    slope = float(truth @ predicted) / spread
+    error = float(np.sqrt(((truth - slope * predicted) ** 2 * predicted**2).sum())) / spread
+    return float(np.clip(slope - _Z_95 * error, 0, 1))
 
 
 def _curve(score: Floats, reward: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:

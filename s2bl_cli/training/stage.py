@@ -147,7 +147,8 @@ def _filler(setup: Setup, groups: Sequence[Group], facts: LogFacts) -> Filler | 
         return None
     model = COST_MODELS.load(setup.settings.cost_model)
     known = setup.log.known_rows()
-    return filler_of(model, facts, groups, known, actions=setup.spec.actions, device=setup.device)
+    filler = filler_of(model, facts, groups, known, setup.spec.actions, setup.device)
+    return filler.scaled_by(setup.log.scan()) if setup.settings.reg == "cce" else filler
 
 
 def _fit_of(

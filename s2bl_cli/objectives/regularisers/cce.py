@@ -6,14 +6,15 @@ from s2bl_cli.objectives.batches import AnyBatch, Knobs
 
 
 def cce(batch: AnyBatch, knobs: Knobs) -> Tensor:
-    """mean over all rows of (rᵢ − r̄)₊/r̄ · (−log π_θ(aᵢ|xᵢ)).
+    """Σᵢ mᵢ (−log π_θ(aᵢ|xᵢ)) / Σᵢ mᵢ over all rows, mᵢ = (rᵢ − r̄)₊ · min(1/(k·pᵢ), 20) · sᵢ, k the number of actions.
 
     r is the reward: its known value where there is feedback, and elsewhere what a calibration fitted on the known
-    rows expects; r̄ is the mean known reward. (rᵢ − r̄)₊/r̄ is the batch's `merit`, worked out once before the
-    first step (`training/`).
+    rows expects; r̄ is the mean known reward. s is how far to go by a row: t where the reward is expected, t the
+    trust in the calibration, and (1 − t(1−ρ))/ρ where it is known. m over its mean is the batch's `merit`, worked out
+    once before the first step (`training/`).
     Domain: costs of any bounded scale: r is the cost turned round and scaled to [0, 1].
-    Limits: where the calibration finds nothing (a flat one), missing rows have no weight; with all feedback
-    known and 0/1 rewards, (1/r̄ − 1)·cross-entropy on the rows that were right.
+    Limits: where the calibration finds nothing, t = 0 and missing rows have no weight; with a uniform logging
+    policy, all feedback known and 0/1 rewards, cross-entropy on the rows that were right.
     Source: this project (docs/mathematics.md).
     """
     assert batch.merit is not None
