@@ -236,7 +236,7 @@ def test_where_filters_by_text_and_by_number(report: Report) -> None:
             ["--where", "lambda=1"],
             "--where must be COLUMN=VALUE with a column of policy, policy_sha256, log, log_sha256, dataset, tau, rho, "
             "method, risk, reg, reg_rows, lam, sharpen, translation, nu, model, seed, split, metric, label, value, "
-            "stderr, low, high, level, interval, rows, note, found 'lambda=1'",
+            "stderr, low, high, level, interval, rows, note, known, missing, found 'lambda=1'",
         ),
     ],
     ids=lambda value: value[1] if isinstance(value, list) else "",
