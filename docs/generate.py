@@ -24,7 +24,7 @@ from typer.testing import CliRunner
 
 from s2bl_cli.app import VERBS, app, verb_command
 from s2bl_cli.objectives.methods import DEFAULT_LAM, METHODS
-from s2bl_cli.registry import DATASETS, METRICS, MODELS, REGULARISERS, RISKS, TABLES, Registry
+from s2bl_cli.registry import DATASETS, FIGURES, FORMATS, METRICS, MODELS, REGULARISERS, RISKS, TABLES, Registry
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -196,6 +196,8 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "regularisers": lambda page: _entries(REGULARISERS),
     "metrics": lambda page: _entries(METRICS),
     "tables": lambda page: _entries(TABLES),
+    "figures": lambda page: _entries(FIGURES),
+    "formats": lambda page: _entries(FORMATS),
     "methods": lambda page: _methods(),
     "flags": lambda page: flags(page.stem),
 }

@@ -650,7 +650,7 @@ BAD_FLAGS: list[tuple[str, tuple[str, ...]]] = [
     ("report SCORES --where lambda=1", ("--where must be COLUMN=VALUE", "'lambda=1'")),
     ("report SCORES --where lam=low", ("--where lam=… needs a number", "'low'")),
     ("report SCORES --where lam=123", ("is left by --where 'lam=123'", "s2bl inspect")),
-    ("report SCORES --metric luck", ("'--metric'", "argmax-accuracy", SEE)),
+    ("report SCORES --metric luck", ("no score of luck", "argmax-accuracy", "pass --metric")),
     ("report SCORES --table round", ("'--table'", "main", SEE)),
     ("inspect", ("Missing argument", "s2bl inspect --help")),
     ("make-logs --tau 0", ("--tau must be in (0, 1e+06], found 0.0",)),

@@ -8,9 +8,10 @@ import pytest
 
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.scores import LOGGING_POLICY, Score, write_scores
-from s2bl_cli.reporting.markdown import cell_text, markdown
+from s2bl_cli.reporting.formats.markdown import cell_text, markdown
+from s2bl_cli.reporting.grid import marked
+from s2bl_cli.reporting.quantities import quantity
 from s2bl_cli.reporting.table import Cell, Table
-from s2bl_cli.reporting.tables.main import _best_marked
 
 Report = Callable[..., Any]
 
@@ -71,10 +72,12 @@ def test_table_by_hand(report: Report) -> None:
     assert ran.stdout == (
         "Argmax accuracy in %, mean ± std over 1 to 3 seeds\n"
         "\n"
-        "| dataset | τ  | ρ    |         WCE-S2BL | Truncated IPS | Logging policy (drawn) |\n"
-        "| ------- | -- | ---- | ---------------: | ------------: | ---------------------: |\n"
-        "| sample  | 10 | 0.02 | **73.00 ± 3.61** |  62.00 ± 2.83 |                  25.00 |\n"
-        "| sample  | 10 | 0.2  |        **80.00** |             – |                  25.00 |\n"
+        "| dataset | τ  | ρ    |         WCE-S2BL |       Truncated IPS | Logging policy (drawn) |\n"
+        "| ------- | -- | ---- | ---------------: | ------------------: | ---------------------: |\n"
+        "| sample  | 10 | 0.02 | **73.00 ± 3.61** | <u>62.00 ± 2.83</u> |                  25.00 |\n"
+        "| sample  | 10 | 0.2  |        **80.00** |                   – |                  25.00 |\n"
+        "\n"
+        "Best of its row, out of 2: WCE-S2BL 2.\n"
     )
 
 
@@ -93,17 +96,17 @@ def test_every_cell_that_prints_as_the_best_is_bold(report: Report) -> None:
     """70.004 and 69.996 both print 70.00; 69.99 does not."""
     ran = report([_score(0.70004), _score(0.69996, "tips"), _score(0.6999, "kl-s2bl")])
     cells = dict(zip(*_table(ran), strict=True))
-    assert (cells["WCE-S2BL"], cells["Truncated IPS"], cells["KL-S2BL"]) == ("**70.00**", "**70.00**", "69.99")
+    assert (cells["WCE-S2BL"], cells["Truncated IPS"], cells["KL-S2BL"]) == ("**70.00**", "**70.00**", "<u>69.99</u>")
 
 
 def test_bold_follows_the_printed_digits_at_every_half() -> None:
     """0.99985 prints as 99.98 and rounds to 0.9999: bold goes by what is printed."""
     for i in range(5, 100_000, 10):
         cells = [Cell(i / 100_000), Cell((i - 5) / 100_000), Cell((i + 5) / 100_000), Cell()]
-        marked = _best_marked(cells)
+        ranked = marked(cells, quantity("argmax-accuracy"))
         printed = [cell_text(cell) for cell in cells]
         best = max(printed[:3], key=float)
-        assert [cell.is_best for cell in marked] == [text == best for text in printed]
+        assert [cell.is_best for cell in ranked] == [text == best for text in printed]
 
 
 def test_logging_policy_can_be_the_best(report: Report) -> None:
@@ -180,18 +183,18 @@ def test_runs_of_different_lam_are_not_averaged(report: Report) -> None:
     ran = report(scores)
     assert (ran.code, ran.stdout) == (2, "")
     assert ran.stderr == (
-        "s2bl: wce-s2bl at dataset sample, τ 10.0, ρ 0.02, seed 0 has 2 runs that differ in lam: 0.1 and 1.0; "
+        "s2bl: wce-s2bl at dataset sample, τ 10, ρ 0.02, seed 0 has 2 runs that differ in lam: 0.1 and 1.0; "
         "choose with --where lam=0.1\n"
     )
     # The remedy is one, and the logging policy, which has no λ, stays.
-    assert _table(report(scores, "--where", "lam=0.1"))[1][3:] == ["50.00", "**60.00**", "25.00"]
+    assert _table(report(scores, "--where", "lam=0.1"))[1][3:] == ["<u>50.00</u>", "**60.00**", "25.00"]
 
 
 def test_foreign_runs_of_different_models_are_not_averaged(report: Report) -> None:
     """Where τ is unknown too."""
-    ran = report([_score(0.5, tau=None), _score(0.7, tau=None, model="mlp")])
+    ran = report([_score(0.5, tau=None), _score(0.7, tau=None, model="mlp")], "--table", "main")
     assert ran.stderr == (
-        "s2bl: wce-s2bl at dataset sample, τ None, ρ 0.02, seed 0 has 2 runs that differ in model: linear and mlp; "
+        "s2bl: wce-s2bl at dataset sample, τ –, ρ 0.02, seed 0 has 2 runs that differ in model: linear and mlp; "
         "choose with --where model=linear\n"
     )
 
@@ -215,7 +218,9 @@ def test_runs_of_files_of_one_name_are_told_apart_by_their_digests(report: Repor
 
 def test_where_filters_by_text_and_by_number(report: Report) -> None:
     scores = [_score(0.5, tau=5.0), _score(0.6, "tips", tau=5.0), _score(0.7, tau=10.0), _logging(0.25, tau=5.0)]
-    assert _table(report(scores, "--where", "tau=5"))[1:] == [["sample", "5", "0.02", "50.00", "**60.00**", "25.00"]]
+    assert _table(report(scores, "--where", "tau=5"))[1:] == [
+        ["sample", "5", "0.02", "<u>50.00</u>", "**60.00**", "25.00"]
+    ]
     ran = report(scores, "--where", "tau=5.0", "--where", "method=tips")
     assert _table(ran) == [["dataset", "τ", "ρ", "Truncated IPS", "Logging policy (drawn)"],
                            ["sample", "5", "0.02", "**60.00**", "–"]]  # fmt: skip
@@ -259,7 +264,7 @@ def test_metric_that_is_not_in_the_files_is_told(report: Report) -> None:
 def test_metric_that_is_unknown_is_refused_with_the_known_ones(report: Report) -> None:
     ran = report([_score(0.5)], "--metric", "beauty")
     assert (ran.code, ran.stdout) == (2, "")
-    assert "'beauty' is not one of 'argmax-accuracy', 'sampled-accuracy'" in ran.stderr
+    assert ran.stderr == "s2bl: no score of beauty in these files; they have argmax-accuracy: pass --metric\n"
 
 
 def test_table_goes_to_a_file(report: Report, tmp_path: Path) -> None:
