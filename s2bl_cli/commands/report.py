@@ -97,8 +97,9 @@ def report(
     if text is not None:
         write_text(text, output, force=force)
     for verdict in verdicts:
-        console.say(f"check: {verdict.claim}: {verdict.told}")
-    failed = sum(not verdict.holds for verdict in verdicts)
-    if failed:
-        console.warn(f"{failed} of {len(verdicts)} checks fail")
+        if verdict.holds:
+            console.say(f"holds: {verdict.claim}: {verdict.told}")
+        else:
+            console.warn(f"fails: {verdict.claim}: {verdict.told}")
+    if not all(verdict.holds for verdict in verdicts):
         raise typer.Exit(1)

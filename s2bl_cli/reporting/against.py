@@ -10,7 +10,7 @@ from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.grid import DRAWN, Wanted, cell_of, ordered, title_of
 from s2bl_cli.reporting.published import SEEDS, SEEDS_KUAIREC, SOURCE, paper
 from s2bl_cli.reporting.quantities import ACCURACIES, Quantity, quantity
-from s2bl_cli.reporting.selection import KEY_TITLES, check_metric, check_runs, is_reference, key_text, of_metric
+from s2bl_cli.reporting.selection import KEY_TITLES, check_metric, check_runs, is_reference, key_text, of_metric, places
 from s2bl_cli.reporting.significance import LEVEL, p_value
 from s2bl_cli.reporting.table import Cell, Row, Table
 
@@ -28,7 +28,7 @@ def against_paper(frame: pl.DataFrame, wanted: Wanted) -> Table:
     notes = check_runs(learned, KEYS)
     rows: list[Row] = []
     absent = 0
-    for values in learned.select(KEYS).unique().sort(KEYS, nulls_last=True).iter_rows():
+    for values in places(learned, KEYS):
         place = dict(zip(KEYS, values, strict=True))
         here = learned.filter(pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in place.items()))
         logging_model = _logging_model(frame, place)

@@ -101,7 +101,7 @@ def _compared(claim: Claim, values: dict[str, float], unit: Unit, where: str) ->
     )
     holds = _RELATIONS[claim.relation](left, right)
     gap = unit.signed((left - right) / unit.factor)
-    return Verdict(claim.text, holds, f"{where}: {numbers}: {'holds' if holds else 'fails'}, difference {gap}")
+    return Verdict(claim.text, holds, f"{where}: {numbers}, a difference of {gap}")
 
 
 def _sum(side: Sequence[str], values: dict[str, float], factor: float) -> float:
@@ -165,14 +165,14 @@ def compared_with_baseline(table: Table, baseline: Table, shown: Quantity, toler
             place = f"{baseline.place(keys)}: {column}"
             now = new.get((keys, column), Cell())
             if now.mean is None:
-                told = f"{place} was {old.unit.printed(old.mean)} and is not there: fails"
+                told = f"{place} was {old.unit.printed(old.mean)} and is not there"
                 verdicts.append(Verdict(name, False, told))
                 continue
             change = now.mean - old.mean
             holds = sign * change * now.unit.factor >= -tolerance - _ROUNDING
             told = (
                 f"{place} was {old.unit.printed(old.mean)} and is {now.unit.printed(now.mean)} "
-                f"({now.unit.signed(change)}): {'holds' if holds else 'fails'}"
+                f"({now.unit.signed(change)})"
             )
             verdicts.append(Verdict(name, holds, told))
     if not verdicts:

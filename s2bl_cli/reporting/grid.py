@@ -19,6 +19,7 @@ from s2bl_cli.reporting.selection import (
     is_reference,
     key_text,
     of_metric,
+    places,
 )
 from s2bl_cli.reporting.significance import differing_marked
 from s2bl_cli.reporting.table import Cell, Row, Table
@@ -75,7 +76,7 @@ def grid(
     references = _references(frame, wanted.metric) if with_references else {}
     cells = cells_by(learned, [*keys, "method"], shown.unit)
     rows: list[Row] = []
-    for values in learned.select(keys).unique().sort(keys, nulls_last=True).iter_rows():
+    for values in places(learned, keys):
         row = [cells.get((*values, method), Cell()) for method in columns]
         row += [_reference_cell(held, dict(zip(keys, values, strict=True))) for held in references.values()]
         rows.append((tuple(map(key_text, values)), marked(row, shown, significance=wanted.significance)))

@@ -26,6 +26,7 @@ class Unit:
 PERCENT = Unit(100, 2, "in %")
 PLAIN = Unit(1, 4)
 COUNT = Unit(1, 1)
+WEIGHT = Unit(1, 2)
 
 
 @dataclass(frozen=True)
@@ -74,10 +75,10 @@ QUANTITIES: dict[str, Quantity] = {
     "estimator-error-bound": Quantity("Bound of the estimator's error", PLAIN, "low"),
     "ess": Quantity("Effective sample size", COUNT),
     "ess-share": Quantity("Effective share of the rows", PERCENT),
-    "mean-weight": Quantity("Mean weight", PLAIN),
-    "weight-p50": Quantity("Median weight", PLAIN),
-    "weight-p99": Quantity("99 % of the weights are below", PLAIN),
-    "weight-max": Quantity("Largest weight", PLAIN),
+    "mean-weight": Quantity("Mean weight", WEIGHT),
+    "weight-p50": Quantity("Median weight", WEIGHT),
+    "weight-p99": Quantity("99 % of the weights are below", WEIGHT),
+    "weight-max": Quantity("Largest weight", WEIGHT),
     "truncated-share": Quantity("Share of rows truncated at ν", PERCENT),
     "unsupported-share": Quantity("Share on actions never logged", PERCENT),
     HEALTH: Quantity("Verdict"),

@@ -2,12 +2,14 @@
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
 from s2bl_cli.contract.scores import LOGGING_POLICY, SCHEMA
 from s2bl_cli.errors import ContractError, SettingError, one_line
+from s2bl_cli.registry import DATASETS
 from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS
 
 UNIFORM = "uniform"
@@ -85,7 +87,7 @@ def _condition(text: str) -> tuple[str, pl.Expr]:
         condition = (pl.col(column) == value) | pl.col(column).is_in(value.split(","))
     else:
         try:
-            condition = pl.col(column).is_in([float(part) for part in value.split(",")])
+            condition = pl.col(column).cast(pl.Float64).is_in([float(part) for part in value.split(",")])
         except ValueError as error:
             raise SettingError(f"--where {column}=… needs a number, found {one_line(value, 40)!r}") from error
     return column, ~condition if is_not else condition
@@ -151,6 +153,21 @@ def check_runs(learned: pl.DataFrame, keys: Sequence[str]) -> list[str]:
         values = mixed.filter(_matches(cell, first))[name].unique().sort().to_list()
         notes.append(f"The runs of {_place(first, keys)} differ in {name}: {_told(values)}.")
     return notes
+
+
+def places(frame: pl.DataFrame, keys: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The different values of the keys, in the order of a table's rows: datasets as the registry has them, numbers by
+    size, what is unknown last."""
+    found = frame.select(keys).unique().rows()
+    return sorted(found, key=lambda row: [_rank(key, value) for key, value in zip(keys, row, strict=True)])
+
+
+def _rank(key: str, value: Any) -> tuple[int, Any]:
+    if value is None:
+        return len(DATASETS.names) + 1, 0
+    if key == "dataset":
+        return DATASETS.names.index(value) if value in DATASETS.names else len(DATASETS.names), value
+    return 0, value
 
 
 def _refuse(mixed: pl.DataFrame, cell: Sequence[str], keys: Sequence[str], names: Sequence[str]) -> None:

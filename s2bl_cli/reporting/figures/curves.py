@@ -10,7 +10,7 @@ from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, looks, panels
 from s2bl_cli.reporting.grid import DRAWN, cells_by, ordered, title_of
 from s2bl_cli.reporting.quantities import ACCURACIES, quantity
-from s2bl_cli.reporting.selection import check_runs, is_reference, key_text, of_metric
+from s2bl_cli.reporting.selection import check_runs, is_reference, key_text, of_metric, places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -30,10 +30,10 @@ def accuracy_curves(
     shown = quantity(metric)
     learned = of_metric(scores, metric).filter(~is_reference() & pl.col(x).is_not_null())
     check_runs(learned, [*panel_keys, x])
-    places = list(learned.select(panel_keys).unique().sort(panel_keys, nulls_last=True).iter_rows())
-    figure, axes = panels(len(places))
-    look = looks(ordered(learned["method"].unique().to_list()))
-    for axis, place in zip(axes, places, strict=True):
+    found = places(learned, panel_keys)
+    figure, axes = panels(len(found))
+    look = looks({name: name for name in ordered(learned["method"].unique().to_list())})
+    for axis, place in zip(axes, found, strict=True):
         here = learned.filter(
             pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(panel_keys, place, strict=True))
         )

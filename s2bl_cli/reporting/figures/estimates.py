@@ -6,7 +6,7 @@ import polars as pl
 
 from s2bl_cli.reporting.figures.curves import need_scores, panel_title
 from s2bl_cli.reporting.figures.figure import Figure, FigureData
-from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, looks, panels
+from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, panels
 from s2bl_cli.reporting.grid import cell_of, ordered, title_of
 from s2bl_cli.reporting.quantities import ESTIMATORS, PLAIN, TRUE_RISK, short_title
 from s2bl_cli.reporting.selection import REFERENCES, check_runs, of_metric
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 _PLACE = ("dataset", "tau", "rho", "log", "method")
+_COLOUR = "#0072b2"
 
 
 def lacks(data: FigureData) -> str | None:
@@ -32,7 +33,6 @@ def draw(data: FigureData) -> "Drawing":
     order = {name: i for i, name in enumerate([*ordered(places["method"].unique().to_list()), *REFERENCES])}
     rows = sorted(places.iter_rows(), key=lambda place: (*map(str, place[:-1]), order[place[-1]]))
     figure, axes = panels(len(rows), height=0.8 + 0.24 * len(there), what="panels, one a policy and log,")
-    look = looks(there)
     for axis, place in zip(axes, rows, strict=True):
         here = scores.filter(
             pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(_PLACE, place, strict=True))
@@ -40,10 +40,9 @@ def draw(data: FigureData) -> "Drawing":
         truth = of_metric(here, TRUE_RISK)["value"].unique().to_list()
         if len(truth) == 1:
             axis.axvline(-truth[0], color=REFERENCE_COLOUR, linestyle="--", linewidth=1.2, label="truth (− true risk)")
-        for height, metric in enumerate(reversed(there)):
+        own = [name for name in reversed(there) if (here["metric"] == name).any()]
+        for height, metric in enumerate(own):
             runs = of_metric(here, metric)
-            if runs.is_empty():
-                continue
             check_runs(runs, _PLACE[:-1])
             cell = cell_of(runs, PLAIN)
             assert cell.mean is not None
@@ -52,10 +51,10 @@ def draw(data: FigureData) -> "Drawing":
                 low, high = cell.mean - cell.std, cell.mean + cell.std
             # A lower bound alone reaches no further than the estimate on the other side.
             ends = (cell.mean if low is None else low, cell.mean if high is None else high)
-            axis.plot(ends, (height, height), color=look[metric].color, linewidth=2, solid_capstyle="butt")
-            axis.plot(cell.mean, height, color=look[metric].color, marker=look[metric].marker, linestyle="")
-        axis.set_yticks(range(len(there)), [short_title(name) for name in reversed(there)])
-        axis.set_ylim(-0.6, len(there) - 0.4)
+            axis.plot(ends, (height, height), color=_COLOUR, linewidth=2, solid_capstyle="butt")
+            axis.plot(cell.mean, height, color=_COLOUR, marker="o", linestyle="")
+        axis.set_yticks(range(len(own)), [short_title(name) for name in own])
+        axis.set_ylim(-0.6, len(own) - 0.4)
         axis.set_xlabel("expected reward")
         axis.set_title(f"{title_of(place[-1])}\n{panel_title(_PLACE[:-1], place[:-1])}")
     legend_below(figure, axes)

@@ -31,7 +31,7 @@ def draw(data: FigureData) -> "Drawing":
     found = history["quantity"].unique(maintain_order=True).to_list()
     quantities = [*(name for name in _FIRST if name in found), *(name for name in found if name not in _FIRST)]
     lines = _lines(history)
-    look = looks(list(lines))
+    look = looks({label: run["method"][0] for label, run in lines.items()})
     figure, axes = panels(len(quantities), what="quantities")
     for axis, name in zip(axes, quantities, strict=True):
         for label, run in lines.items():

@@ -6,7 +6,7 @@ import numpy as np
 
 from s2bl_cli.errors import one_line
 from s2bl_cli.reporting.figures.figure import Figure, FigureData
-from s2bl_cli.reporting.figures.style import legend_below, panels
+from s2bl_cli.reporting.figures.style import legend_below, log_axis, panels
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -33,7 +33,7 @@ def draw(data: FigureData) -> "Drawing":
                 values = np.clip(log.propensity[chosen], low, 1.0)
                 share = np.full(len(values), 100 / len(log.propensity))
                 axis.hist(values, bins=edges.tolist(), weights=share, label=label, **style)
-        axis.set_xscale("log")
+        log_axis(axis)
         axis.set_xlabel("propensity of the logged action")
         axis.set_ylabel("share of train rows in %")
         axis.set_title(one_line(log.name, 50))

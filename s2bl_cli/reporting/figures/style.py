@@ -8,8 +8,7 @@ import io
 import logging
 import math
 import re
-from collections.abc import Iterator, Sequence
-from itertools import cycle
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s2bl_cli.errors import RunError, SettingError, one_line
@@ -30,6 +29,7 @@ _LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
 REFERENCE_COLOUR = "#555555"
 
 _STYLE: dict[str, Any] = {
+    "axes.formatter.useoffset": False,
     "axes.grid": True,
     "axes.spines.right": False,
     "axes.spines.top": False,
@@ -52,15 +52,22 @@ class Look(NamedTuple):
     linestyle: Any
 
 
-def looks(names: Sequence[str]) -> dict[str, Look]:
-    """A look for each; a method of ours has the same one in every figure."""
-    order = [*METHODS, *(name for name in names if name not in METHODS)]
-    # Lengths that share no factor: no two of the first 77 have colour and marker alike.
-    given = {
-        name: Look(*look)
-        for name, look in zip(order, zip(cycle(_COLOURS), cycle(_MARKERS), cycle(_LINES)), strict=False)
-    }
-    return {name: given[name] for name in names}
+def looks(methods: Mapping[str, str]) -> dict[str, Look]:
+    """A look for each line, by its method: the same in every figure, unless its colour or marker is taken in this."""
+    given: dict[str, Look] = {}
+    for name, method in methods.items():
+        first = list(METHODS).index(method) if method in METHODS else len(given)
+        taken = list(given.values())
+        color = _free(_COLOURS, first, [look.color for look in taken])
+        marker = _free(_MARKERS, first, [look.marker for look in taken])
+        given[name] = Look(color, marker, _LINES[first % len(_LINES)])
+    return given
+
+
+def _free(choices: Sequence[str], first: int, taken: Sequence[str]) -> str:
+    """The one preferred, or the next that is free; when all are taken, the one preferred."""
+    turned = [choices[(first + i) % len(choices)] for i in range(len(choices))]
+    return next((choice for choice in turned if choice not in taken), turned[0])
 
 
 @contextlib.contextmanager
@@ -104,7 +111,7 @@ def panels(
 
     if count > MAX_PANELS:
         raise SettingError(f"the figure would have {count} {what}, and {MAX_PANELS} can be read: choose with --where")
-    columns = min(count, _COLUMNS)
+    columns = 2 if count == 4 else min(count, _COLUMNS)
     rows = math.ceil(count / columns)
     figure = Drawing(figsize=(max(4.6, width * columns), height * rows + 0.5), layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
@@ -113,14 +120,24 @@ def panels(
     return figure, axes[:count]
 
 
+def log_axis(axis: "Axes") -> None:
+    """Powers of ten as plain numbers."""
+    axis.set_xscale("log")
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter("")
+
+
 def legend_below(figure: "Drawing", axes: "Sequence[Axes]") -> None:
     """One legend for all panels."""
+    from matplotlib.lines import Line2D
+
     entries: dict[str, Any] = {}
     for one in axes:
         for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    if entries:
-        longest = max(map(len, entries))
-        width = figure.get_figwidth()
-        columns = max(1, min(len(entries), int(width / (0.45 + 0.075 * longest))))
-        figure.legend(entries.values(), entries.keys(), loc="outside lower center", ncols=columns)
+    # A line across all of it comes last, as the logging policy's column does.
+    labels = sorted(entries, key=lambda label: isinstance(entries[label], Line2D) and len(entries) > 1)
+    if labels:
+        room = max(1, int(figure.get_figwidth() / (0.55 + 0.075 * max(map(len, labels)))))
+        columns = math.ceil(len(labels) / math.ceil(len(labels) / room))
+        figure.legend([entries[label] for label in labels], labels, loc="outside lower center", ncols=columns)

@@ -9,7 +9,7 @@ import polars as pl
 
 from s2bl_cli.reporting.figures.curves import need_scores, panel_title
 from s2bl_cli.reporting.figures.figure import Figure, FigureData
-from s2bl_cli.reporting.figures.style import legend_below, panels
+from s2bl_cli.reporting.figures.style import legend_below, log_axis, panels
 from s2bl_cli.reporting.grid import ordered, title_of
 from s2bl_cli.reporting.quantities import WEIGHTS, quantity
 from s2bl_cli.reporting.selection import REFERENCES, key_text, of_metric
@@ -39,7 +39,7 @@ def draw(data: FigureData) -> "Drawing":
     places = sorted(held.select(_PLACE).unique().iter_rows(), key=str)
     order = [*ordered(held["method"].unique().to_list()), *REFERENCES]
     most = max(held.group_by(_PLACE).agg(n=pl.struct(_POLICY).n_unique())["n"].to_list())
-    figure, axes = panels(len(places), width=5.0, height=1.2 + 0.28 * most, what="logs")
+    figure, axes = panels(len(places), width=6.5, height=1.2 + 0.28 * most, what="logs")
     for axis, place in zip(axes, places, strict=True):
         here = held.filter(
             pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(_PLACE, place, strict=True))
@@ -57,7 +57,7 @@ def draw(data: FigureData) -> "Drawing":
                 if name in values:
                     label = quantity(name).title.removesuffix(" are below")
                     axis.plot(values[name], height, marker=marker, color=color, linestyle="", markersize=8, label=label)
-        axis.set_xscale("log")
+        log_axis(axis)
         axis.axvline(1, color="#555555", linewidth=0.8)
         axis.set_ylim(-0.6, len(policies) - 0.4)
         axis.set_yticks(range(len(policies)), [_label(policy) for policy in reversed(policies)])

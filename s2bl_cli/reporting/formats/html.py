@@ -8,7 +8,7 @@ from html import escape
 from s2bl_cli import __version__
 from s2bl_cli.errors import one_line
 from s2bl_cli.reporting.quantities import VERDICTS
-from s2bl_cli.reporting.report import DrawnFigure, Report
+from s2bl_cli.reporting.report import DrawnFigure, Health, Report
 from s2bl_cli.reporting.table import Cell, Table
 
 _STYLE = """
@@ -23,7 +23,7 @@ thead th { border-bottom: 2px solid currentColor; }
 th.number, td.number { text-align: right; }
 tbody tr:hover { background: var(--soft); }
 p.note { margin: .4rem 0; font-size: .9rem; }
-figure { margin: 1.5rem 0; } figure svg { width: 100%; height: auto; background: #fff; }
+figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; background: #fff; }
 figcaption { font-size: .9rem; }
 pre { overflow-x: auto; background: var(--soft); padding: .8rem; font-size: .85rem; }
 li { margin: .3rem 0; }
@@ -102,10 +102,15 @@ def _figure(figure: DrawnFigure) -> str:
 def _health(report: Report) -> list[str]:
     items = [
         f'<li class="level-{health.level}"><span class="sign">{VERDICTS[health.level]}</span> '
-        f"{_text(health.policy)} on {_text(health.log)}: {_text(health.words)}</li>"
+        f"{_text(health.policy)} on {_text(health.log)}: {_text(_reason(health))}</li>"
         for health in report.health
     ]
     return ["<ul>", *items, "</ul>"] if items else []
+
+
+def _reason(health: Health) -> str:
+    """The words after the verdict, which has a place of its own."""
+    return health.words.removeprefix(VERDICTS[health.level]).lstrip(": ") or VERDICTS[health.level]
 
 
 def _claims(report: Report) -> list[str]:

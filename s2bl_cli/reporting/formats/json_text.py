@@ -39,7 +39,7 @@ def _cell(cell: Cell) -> dict[str, Any] | None:
     if cell.mean is None and cell.text is None:
         return None
     numbers = {
-        name: None if value is None else cell.unit.factor * value
+        name: None if value is None else float(f"{cell.unit.factor * value:.12g}")  # 85.01, not 85.00999999999999
         for name, value in (
             ("mean", cell.mean),
             ("std", cell.std),

@@ -1,6 +1,7 @@
 """The main table, the shape of the paper's Tables 1 and 2.
 
-Rows are by dataset, τ and ρ, with one column a method. The last column is the logging policy: the share of right draws in the log, as in the paper's tables.
+Rows are by dataset, τ and ρ, with one column a method. The last column is the logging policy: the share of right draws
+in the log, as in the paper's tables.
 """
 
 import polars as pl

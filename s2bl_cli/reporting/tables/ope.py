@@ -31,6 +31,7 @@ from s2bl_cli.reporting.selection import (
     key_text,
     metrics_of,
     of_metric,
+    places,
 )
 from s2bl_cli.reporting.table import Cell, Row, Table
 
@@ -46,27 +47,29 @@ def build(frame: pl.DataFrame, wanted: Wanted) -> Table:
             f"no estimate{asked} of a policy's value in these files; they have {one_line(', '.join(there))}: "
             f"s2bl evaluate makes some, or try --table main"
         )
+    shown = [*chosen, *(name for name in (TRUE_RISK, *HEALTH_ROWS) if name in there)]
+    estimated = frame.filter(pl.col("metric").is_in(chosen))
+    # Accuracies of other policies, or on other logs, are in other tables.
+    frame = frame.join(estimated.select("method", "log_sha256").unique(), on=["method", "log_sha256"], how="semi")
+    frame = frame.filter(pl.col("metric").is_in(shown))
     keys = wanted.group_by or ("dataset", "tau", "rho", *(("log",) if frame["log"].n_unique() > 1 else ()))
     learned = frame.filter(~is_reference())
-    is_of_references = learned.is_empty()
-    policies = learned if not is_of_references else frame
-    methods = ordered(policies.filter(~is_reference())["method"].unique().to_list())
+    policies = frame if learned.is_empty() else learned
     references = [name for name in REFERENCES if (frame["method"] == name).any()]
-    columns = [*methods, *references]
+    columns = [*ordered(learned["method"].unique().to_list()), *references]
     rows: list[Row] = []
     notes: list[str] = []
-    for values in policies.select(keys).unique().sort(keys, nulls_last=True).iter_rows():
+    for values in places(policies, keys):
         place = dict(zip(keys, values, strict=True))
-        for metric in (*chosen, *(name for name in (TRUE_RISK, *HEALTH_ROWS) if name in there)):
+        for metric in shown:
             cells = [_cell(frame, metric, method, place, notes) for method in columns]
             if all(cell.mean is None and cell.text is None for cell in cells):
                 continue
-            shown = quantity(metric) if metric != TRUE_RISK else Quantity(TRUTH, quantity("ips").unit, "high")
-            # The verdict and the weights are not to be had in a better way than they are; estimates compare.
+            how = quantity(metric) if metric != TRUE_RISK else Quantity(TRUTH, quantity("ips").unit, "high")
             rows.append(
                 (
                     (*map(key_text, values), TRUTH if metric == TRUE_RISK else short_title(metric)),
-                    marked(cells, shown, significance=wanted.significance),
+                    marked(cells, how, significance=wanted.significance),
                 )
             )
     notes += verdict_lines(frame)
