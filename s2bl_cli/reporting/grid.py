@@ -82,9 +82,19 @@ def grid(
         rows.append((tuple(map(key_text, values)), marked(row, shown, significance=wanted.significance)))
     titles = (*map(title_of, columns), *(_reference_title(name, wanted.metric) for name in references))
     names = (*columns, *references)
-    notes = [*wins(rows, titles, shown), *([SIGNIFICANCE_NOTE] if _any_differs(rows) else []), *notes]
+    left_out = ordered([name for name in _trained(frame) if name not in columns]) if methods is None else []
+    notes = [
+        *wins(rows, titles, shown),
+        *([SIGNIFICANCE_NOTE] if _any_differs(rows) else []),
+        *notes,
+        *([f"Without a score of {wanted.metric}, and so not here: {', '.join(left_out)}."] if left_out else []),
+    ]
     caption = ", ".join((" ".join(filter(None, (shown.title, shown.unit.words))), runs_told(list(cells.values()))))
     return Table(tuple(KEY_TITLES.get(key, key) for key in keys), titles, tuple(rows), caption, names, tuple(notes))
+
+
+def _trained(frame: pl.DataFrame) -> list[str]:
+    return frame.filter(~is_reference())["method"].unique().to_list()
 
 
 def row_keys(scores: pl.DataFrame, wanted: Wanted, keys: Sequence[str]) -> tuple[str, ...]:

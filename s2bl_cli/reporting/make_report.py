@@ -134,7 +134,7 @@ def draw_figure(name: str, data: FigureData, suffix: str) -> tuple[str, bytes]:
     figure: Figure = FIGURES.load(chosen)
     lacking = figure.lacks(data)
     if lacking is not None:
-        raise SettingError(f"--figure {chosen} is drawn from {lacking}, which are not given")
+        raise SettingError(f"--figure {chosen} is drawn from {lacking}, and there are none here")
     with drawing():
         return chosen, saved(figure.draw(data), suffix)
 

@@ -54,7 +54,7 @@ def selected_scores(table: pa.Table, where: Sequence[str]) -> pl.DataFrame:
             )
         # The logging policy has no λ, no seed, and a risk alone no λ: a choice of them leaves these in the table.
         has_none = pl.col(column).is_null() & (is_reference() | (pl.col("reg") == "none"))
-        frame = frame.filter(condition.fill_null(False) | has_none)
+        frame = frame.filter(condition | has_none)
     return _distinct(frame)
 
 
@@ -90,6 +90,7 @@ def _condition(text: str) -> tuple[str, pl.Expr]:
             condition = pl.col(column).cast(pl.Float64).is_in([float(part) for part in value.split(",")])
         except ValueError as error:
             raise SettingError(f"--where {column}=… needs a number, found {one_line(value, 40)!r}") from error
+    condition = condition.fill_null(False)
     return column, ~condition if is_not else condition
 
 
@@ -110,10 +111,16 @@ def of_metric(frame: pl.DataFrame, metric: str) -> pl.DataFrame:
 
 
 def default_metric(frame: pl.DataFrame) -> str:
-    """The number in the cells where none is asked for: an accuracy, else an estimate, else what comes first."""
-    there = metrics_of(frame.filter(~is_reference())) or metrics_of(frame)
-    preferred = [name for name in (*ACCURACIES, "ppi-dr", "dr", "snips", *ESTIMATORS) if name in there]
-    return (preferred or there)[0]
+    """The number in the cells where none is asked for, of those all methods have: an accuracy, else an estimate."""
+    trained = frame.filter(~is_reference())
+    methods = (frame if trained.is_empty() else trained).partition_by("method", maintain_order=True, as_dict=True)
+    metrics = {str(name): metrics_of(scores) for (name,), scores in methods.items()}
+    common = [name for name in metrics_of(frame) if all(name in there for there in metrics.values())]
+    if not common:
+        told = "; ".join(f"{name} has {', '.join(there[:3])}" for name, there in list(metrics.items())[:3])
+        raise SettingError(f"these policies have no metric in common: {one_line(told)}; pass --metric, or other scores")
+    preferred = [name for name in (*ACCURACIES, "ppi-dr", "dr", "snips", *ESTIMATORS) if name in common]
+    return (preferred or common)[0]
 
 
 def metrics_of(frame: pl.DataFrame) -> list[str]:

@@ -9,6 +9,7 @@ import polars as pl
 
 from s2bl_cli.reporting.figures.curves import accuracy_curves, need_scores
 from s2bl_cli.reporting.figures.figure import Figure, FigureData
+from s2bl_cli.reporting.figures.missing_ratio import has_fixed_known
 from s2bl_cli.reporting.selection import is_reference
 
 if TYPE_CHECKING:
@@ -22,6 +23,8 @@ def lacks(data: FigureData) -> str | None:
     learned = data.scores.filter(~is_reference() & (pl.col("metric") == data.metric))
     if learned.filter(pl.col("known").is_not_null() | pl.col("rho").is_not_null()).is_empty():
         return f"scores of {data.metric} of policies that s2bl train made"
+    if has_fixed_known(data.scores, data.metric):
+        return "scores of policies with all of a log's rows (for a fixed number of known rows, --figure missing-ratio)"
     return None
 
 

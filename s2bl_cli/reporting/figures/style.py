@@ -8,6 +8,7 @@ import io
 import logging
 import math
 import re
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -81,7 +82,8 @@ def drawing() -> Iterator[None]:
         ) from error
     logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its words on font caches are not ours
     style: Any = {**matplotlib.rcParamsDefault, **_STYLE}  # a person's own matplotlibrc is for their own figures
-    with matplotlib.rc_context(style):
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks
         yield
 
 
