@@ -1,7 +1,7 @@
 """The `s2bl` command: the verbs, and the one place where an error becomes a line and an exit code.
 
-Exit codes: 0 done, 2 a wrong file, value or flag (one line on stderr, nothing written), 1 something
-downstream closed the pipe, 130 Ctrl-C, 143 SIGTERM, 129 a closed terminal.
+Exit codes: 0 done, 2 a wrong file, value or flag (one line on stderr, nothing written), 1 a claim
+of `report` fails or something downstream closed the pipe, 130 Ctrl-C, 143 SIGTERM, 129 a closed terminal.
 """
 
 import contextlib
