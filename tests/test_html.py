@@ -104,6 +104,17 @@ def test_page_of_one_table_has_that_table(page: Page) -> None:
     assert (outline.elements.count("table"), outline.elements.count("svg")) == (1, 1)
 
 
+def test_a_table_that_cannot_be_made_is_told_on_the_page(page: Page) -> None:
+    """Sampled accuracies of two splits in one cell; the argmax accuracies, of one, are there."""
+    mixed = [score(value, metric="sampled-accuracy", seed=i, split=split) for i, (value, split) in
+             enumerate(((0.5, "test"), (0.4, "train")))]  # fmt: skip
+    outline = Outline(page([score(0.7), *mixed]))
+    assert outline.elements.count("table") == 1
+    assert (
+        "No table main of sampled-accuracy: wce-s2bl at dataset sample, τ 10, ρ 0.02 has 2 runs that" in outline.words
+    )
+
+
 def test_page_loads_and_runs_nothing(page: Page) -> None:
     outline = Outline(page(both(), history=True))
     assert not {"script", "iframe", "object", "embed", "img", "form", "base", "foreignobject"} & set(outline.elements)

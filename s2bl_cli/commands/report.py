@@ -84,8 +84,9 @@ def report(
     text, verdicts = None, []
     if frame is not None:
         verdicts = make_report.make_claims(frame, settings, claims, check, where)
-        tables = make_report.make_tables(frame, settings, all_that_apply=is_page)
-        drawn, notes = make_report.page_figures(data, figures.figure) if is_page else ([], [])
+        tables, notes = make_report.make_tables(frame, settings, all_that_apply=is_page)
+        drawn, undrawn = make_report.page_figures(data, figures.figure) if is_page else ([], [])
+        notes += undrawn
         for note in notes:
             console.warn(note)
         text = FORMATS.load(form)(make_report.assembled(tables, frame, inputs.lineages, verdicts, drawn, notes))

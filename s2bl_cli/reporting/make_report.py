@@ -1,7 +1,6 @@
 """Inputs and wishes in, a `Report` out: which tables and figures, and whether the claims hold."""
 
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import PurePath
 
 import polars as pl
@@ -57,21 +56,27 @@ def scores_of(inputs: Inputs, where: Sequence[str]) -> pl.DataFrame:
     return selected_scores(inputs.scores, where)
 
 
-def make_tables(frame: pl.DataFrame, settings: ReportSettings, *, all_that_apply: bool = False) -> list[Table]:
-    """The table that is asked for; a page with `all_that_apply` also has the others that the scores can fill."""
+def make_tables(
+    frame: pl.DataFrame, settings: ReportSettings, *, all_that_apply: bool = False
+) -> tuple[list[Table], list[str]]:
+    """The table that is asked for; with `all_that_apply` also the others that the scores can fill, and why one of them
+    could not be made."""
     name = chosen_table(frame, settings)
-    wanted = wanted_of(frame, settings, name)
+    wanted = wanted_of(frame, settings, "main" if settings.against else name)
     tables = [against_paper(frame, wanted) if settings.against == PAPER else TABLES.load(name)(frame, wanted)]
+    notes: list[str] = []
     if all_that_apply and settings.table == AUTO and settings.metric is None:
         there = metrics_of(frame.filter(~is_reference()))
         others = [(name, metric) for metric in ACCURACIES if metric in there and name != OPE]
         others += [(OPE, "")] if set(ESTIMATORS) & set(metrics_of(frame)) else []
         for other, metric in others:
             if (other, metric) != (name, wanted.metric) or settings.against:
-                with suppress(S2blError):  # what the page was asked for is there; more is a gift
-                    more = Wanted(metric, wanted.group_by, settings.significance)
+                more = Wanted(metric, wanted.group_by, settings.significance)
+                try:
                     tables.append(TABLES.load(other)(frame, more))
-    return tables
+                except S2blError as error:
+                    notes.append(f"No table {' of '.join(filter(None, (other, metric)))}: {error}")
+    return tables, notes
 
 
 def wanted_of(frame: pl.DataFrame, settings: ReportSettings, table: str) -> Wanted:
@@ -82,8 +87,8 @@ def wanted_of(frame: pl.DataFrame, settings: ReportSettings, table: str) -> Want
 
 
 def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
-    """By what is in the scores: estimates alone, regularisers alone beside the whole, a fixed number of known rows with
-    more and more missing ones, several models; else the main table."""
+    """By what is in the scores: estimates alone, a fixed number of known rows with more and more missing ones,
+    regularisers alone beside the whole, several models; else the main table."""
     if settings.table != AUTO:
         return settings.table
     learned = frame.filter(~is_reference())
@@ -91,10 +96,10 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
         return OPE if set(ESTIMATORS) & set(metrics_of(frame)) else "main"
     metric = settings.metric or default_metric(frame)
     methods = learned["method"].unique().to_list()
-    if len(methods) > 1 and set(pairs(methods)) == set(methods):
-        return "regulariser-only"
     if not settings.group_by and has_fixed_known(frame, metric):
         return "missing-ratio"
+    if len(methods) > 1 and set(pairs(methods)) == set(methods):
+        return "regulariser-only"
     of_metric = learned.filter(pl.col("metric") == metric)
     return "full" if of_metric["model"].n_unique() > 1 else "main"
 

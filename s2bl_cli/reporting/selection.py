@@ -64,7 +64,8 @@ def _distinct(frame: pl.DataFrame) -> pl.DataFrame:
     told = frame.with_columns(identity=pl.coalesce("policy_sha256", "policy"))
     scored = ["identity", "method", "log_sha256", "split", "metric", "label"]
     spread = (pl.col("value").max() - pl.col("value").min()).over(scored)
-    for odd in told.filter(spread > _SAME * pl.col("value").abs().max().over(scored)).head(1).iter_rows(named=True):
+    is_wide = ~spread.is_nan() & (spread > _SAME * pl.col("value").abs().max().over(scored))
+    for odd in told.filter(is_wide).head(1).iter_rows(named=True):
         values = told.filter(_matches(scored, odd))["value"].unique(maintain_order=True).head(4)
         raise ContractError(
             f"{one_line(odd['policy'], 60)} has several values of {one_line(odd['metric'], 40)} on "
