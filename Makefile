@@ -1,7 +1,7 @@
 # make demo   install into .venv, then run the whole path on the embedded sample
 # make test   install into .venv, then run the tests
 # make check  lint, types, docs
-# make bench  speed of the files beside pyarrow
+# make bench  speed and memory beside peers and floors
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
@@ -25,6 +25,7 @@ check: $(READY)
 
 bench: $(READY)
 	$(BIN)/python bench/files.py
+	$(BIN)/python bench/make_logs.py
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py

@@ -24,7 +24,22 @@ from typer.testing import CliRunner
 
 from s2bl_cli.app import VERBS, app, verb_command
 from s2bl_cli.objectives.methods import DEFAULT_LAM, METHODS
-from s2bl_cli.registry import DATASETS, FIGURES, FORMATS, METRICS, MODELS, REGULARISERS, RISKS, TABLES, Registry
+from s2bl_cli.registry import (
+    COST_MODELS,
+    DATASETS,
+    EXACT_FORMS,
+    FIGURES,
+    FORMATS,
+    METRICS,
+    MODELS,
+    OPTIMIZERS,
+    REGULARISERS,
+    RISKS,
+    SCHEDULES,
+    SELECTORS,
+    TABLES,
+    Registry,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -194,6 +209,11 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "models": lambda page: _entries(MODELS),
     "risks": lambda page: _entries(RISKS),
     "regularisers": lambda page: _entries(REGULARISERS),
+    "exact-forms": lambda page: _entries(EXACT_FORMS),
+    "cost-models": lambda page: _entries(COST_MODELS),
+    "optimizers": lambda page: _entries(OPTIMIZERS),
+    "schedules": lambda page: _entries(SCHEDULES),
+    "selectors": lambda page: _entries(SELECTORS),
     "metrics": lambda page: _entries(METRICS),
     "tables": lambda page: _entries(TABLES),
     "figures": lambda page: _entries(FIGURES),

@@ -30,7 +30,7 @@ VERBS = Registry(
     {
         "make-logs": Entry("commands.make_logs:make_logs", "Turn labelled data into logged decisions."),
         "mask": Entry("commands.mask:mask", "Hide the feedback of some rows."),
-        "train": Entry("commands.train:train", "Learn a policy from logs whose feedback is partly missing."),
+        "train": Entry("commands.train:train", "Learn policies from logs whose feedback is partly missing."),
         "evaluate": Entry("commands.evaluate:evaluate", "Score policies on logs."),
         "report": Entry("commands.report:report", "Make tables and figures of scores."),
         "inspect": Entry("commands.inspect:inspect", "Say what a file is, in words."),

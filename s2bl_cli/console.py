@@ -18,6 +18,11 @@ _LINE_EVERY_SECONDS = 10.0
 FEW_STEPS = 200  # of training: fewer leave most policies near their start
 
 
+def counted(number: int, thing: str, things: str | None = None) -> str:
+    """`1 log`, `2 logs`."""
+    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
+
+
 def few_steps(steps: int) -> str:
     return f"only {steps} steps of training were taken, which few policies get far with: raise --epochs"
 

@@ -71,6 +71,17 @@ RISKS = Registry(
     "risk",
     {
         "tips": Entry("objectives.risks.tips:tips", "truncated inverse propensity score: mean(c·π/max(ν,p))"),
+        "ips": Entry("objectives.risks.ips:ips", "inverse propensity score: mean(c·π/p)"),
+        "banditnet": Entry(
+            "objectives.risks.banditnet:banditnet", "translated, for SNIPS: mean((c−t)·π/max(ν,p)) (--translation)"
+        ),
+        "wnll": Entry("objectives.risks.wnll:wnll", "weighted log-likelihood: mean(c·log π/max(ν,p))"),
+        "pseudo": Entry("objectives.risks.pseudo:pseudo", "tips on all rows, missing costs filled in (--cost-model)"),
+        "ix": Entry("objectives.risks.ix:ix", "implicit exploration: mean(c·π/(p+γ)) (--smoothing γ)"),
+        "es": Entry("objectives.risks.es:es", "exponential smoothing: mean(c·π/p^α) (--smoothing α)"),
+        "ls": Entry("objectives.risks.ls:ls", "logarithmic smoothing: −mean(ln(1−λ·c·π/p))/λ (--smoothing λ)"),
+        "lse": Entry("objectives.risks.lse:lse", "log-sum-exponential: −ln(mean(exp(−λ·c·π/p)))/λ (--smoothing λ)"),
+        "os": Entry("objectives.risks.os:os", "optimistic shrinkage: mean(c·λw/(w²+λ)), w = π/p (--smoothing λ)"),
         "none": Entry("objectives.risks.none:none", "no risk: the regulariser alone, no feedback used"),
     },
 )
@@ -80,7 +91,56 @@ REGULARISERS = Registry(
     {
         "wce": Entry("objectives.regularisers.wce:wce", "reverse KL as a propensity-weighted cross-entropy"),
         "kl": Entry("objectives.regularisers.kl:kl", "KL divergence from the logging policy"),
+        "cce": Entry(
+            "objectives.regularisers.cce:cce", "cross-entropy with logged actions held to be better than usual"
+        ),
+        "lpr": Entry("objectives.regularisers.lpr:lpr", "squared distance from a policy fitted to the logged actions"),
         "none": Entry("objectives.regularisers.none:none", "no regulariser: the risk alone"),
+    },
+)
+
+EXACT_FORMS = Registry(
+    "regulariser with an exact form",
+    {
+        "wce": Entry("objectives.regularisers.wce:wce_exact", "cross-entropy with π₀(·|x), where the log stores it"),
+        "kl": Entry("objectives.regularisers.kl:kl_exact", "KL divergence from π₀(·|x), where the log stores it"),
+    },
+)
+
+COST_MODELS = Registry(
+    "cost model",
+    {
+        "propensity": Entry("training.cost_filling:by_propensity", "isotonic in the propensity"),
+        "logistic": Entry("training.cost_filling:by_logistic", "logistic in context and action, as the paper's"),
+    },
+)
+
+OPTIMIZERS = Registry(
+    "optimizer",
+    {
+        "adam": Entry("models.optimizers:adam", "Adam (Kingma & Ba 2015)"),
+        "adamw": Entry("models.optimizers:adamw", "Adam with decoupled weight decay (Loshchilov & Hutter 2019)"),
+        "sgd": Entry("models.optimizers:sgd", "plain stochastic gradient descent"),
+    },
+)
+
+SCHEDULES = Registry(
+    "schedule",
+    {
+        "constant": Entry("training.schedules:constant", "the learning rate stays"),
+        "step": Entry("training.schedules:halved", "halved every 25 epochs, as in the paper"),
+        "cosine": Entry("training.schedules:cosine", "half a cosine down to 0"),
+        "one-cycle": Entry("training.schedules:one_cycle", "up for 30 % of the steps, then down to nearly 0"),
+    },
+)
+
+SELECTORS = Registry(
+    "selector",
+    {
+        "snips": Entry("training.selectors:snips", "self-normalised inverse propensity score"),
+        "ips": Entry("training.selectors:ips", "truncated inverse propensity score"),
+        "dr": Entry("training.selectors:dr", "doubly robust, with a logistic cost model"),
+        "ls-bound": Entry("training.selectors:ls_bound", "lower bound by logarithmic smoothing, at 95 %"),
     },
 )
 

@@ -17,6 +17,8 @@ from typing import Any
 
 from s2bl_cli.errors import SettingError, one_line
 
+MANY = 1000  # numbers to a flag
+
 _METADATA = "s2bl"
 
 
@@ -52,6 +54,7 @@ class Declaration:
     choices: Callable[[], tuple[str, ...]] | None = None
     recorded: bool = True  # part of the lineage; False for what does not change the result (threads, device)
     metavar: str | None = None
+    many: bool = False  # numbers, comma-separated: the rule is each one's
 
 
 def setting(
@@ -62,9 +65,11 @@ def setting(
     choices: Callable[[], tuple[str, ...]] | None = None,
     recorded: bool = True,
     metavar: str | None = None,
+    many: bool = False,
 ) -> Any:
     """A dataclass field that is also a flag."""
-    return dataclasses.field(default=default, metadata={_METADATA: Declaration(help, rule, choices, recorded, metavar)})
+    declared = Declaration(help, rule, choices, recorded, metavar, many)
+    return dataclasses.field(default=default, metadata={_METADATA: declared})
 
 
 def declaration(field: "dataclasses.Field[Any]") -> Declaration:
@@ -83,7 +88,9 @@ def check_settings(settings: Any) -> None:
         declared, value = declaration(field), getattr(settings, field.name)
         if value is None:
             continue
-        if declared.rule is not None and not declared.rule.admits(value):
+        if declared.many:
+            faults += _faults_of_many(field.name, declared, value)
+        elif declared.rule is not None and not declared.rule.admits(value):
             faults.append(f"{flag(field.name)} must be {declared.rule}, found {value}")
         if declared.choices is not None and value not in declared.choices():
             faults.append(
@@ -94,6 +101,23 @@ def check_settings(settings: Any) -> None:
             faults.append(f"{flag(field.name)} must be text in UTF-8, found {one_line(value, 40)!r}")
     if faults:
         raise SettingError("; ".join(faults))
+
+
+def numbers_in(value: str | float) -> tuple[float, ...]:
+    """`0.1,1` or one number → numbers, in the order given, each once. ValueError where a part is none."""
+    parts = value.split(",") if isinstance(value, str) else [value]
+    return tuple(dict.fromkeys(float(part) for part in parts))
+
+
+def _faults_of_many(name: str, declared: Declaration, value: str | float) -> list[str]:
+    try:
+        numbers = numbers_in(value)
+    except ValueError:
+        return [f"{flag(name)} must be numbers such as 0.1 or 0.1,1,10, found {one_line(value, 40)!r}"]
+    if len(numbers) > MANY:
+        return [f"{flag(name)} takes at most {MANY} numbers, found {len(numbers)}"]
+    assert declared.rule is not None
+    return [f"{flag(name)} must be {declared.rule}, found {n:g}" for n in numbers if not declared.rule.admits(n)]
 
 
 def recorded(settings: Any) -> dict[str, Any]:

@@ -31,6 +31,7 @@ FLOORS = (
     {"commands"},
     {"reporting", "inspection", "masking", "evaluation", "training", "logging_policy"},
     {"objectives"},
+    {"cost_models"},
     {"models", "features"},
     {"datasets"},
     {"contract"},

@@ -276,7 +276,12 @@ BAD_FILES = [
         first_row_5("context must have 4 values in every row", "3"),
     ),
     BadFile("a context of NaN", "log", at_row_5("context", [0, 0, 0, NAN]), ("context values must be finite", "row 5")),
-    BadFile("another split", "log", at_row_5("split", "dev"), first_row_5("split must be train or test", "dev")),
+    BadFile(
+        "another split",
+        "log",
+        at_row_5("split", "dev"),
+        first_row_5("split must be train or test (--split-column names another column, or '' for none)", "dev"),
+    ),
     BadFile(
         "pi0 that sums to 3",
         "log",

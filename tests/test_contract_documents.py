@@ -57,13 +57,19 @@ BAD_DOCUMENTS = {
     "version text": ({"version": "1"}, "f: contract version '1' is not a whole number from 1 on"),
     "version 1.0": ({"version": 1.0}, "f: contract version '1.0' is not a whole number from 1 on"),
     "no version": ({"version": None}, "f: contract version 'None' is not a whole number from 1 on"),
-    "another kind": ({"kind": "model"}, "f: its kind is 'model', not one of logs, policy, scores, history"),
+    "another kind": ({"kind": "model"}, "f: its kind is 'model', not one of logs, policy, scores, history, checkpoint"),
     "a kind that is a list": (
         {"kind": ["logs"]},
-        "f: its kind is \"['logs']\", not one of logs, policy, scores, history",
+        "f: its kind is \"['logs']\", not one of logs, policy, scores, history, checkpoint",
     ),
-    "a kind that is an object": ({"kind": {}}, "f: its kind is '{}', not one of logs, policy, scores, history"),
-    "a kind with escape codes": ({"kind": "\x1b[2J"}, "f: its kind is '[2J', not one of logs, policy, scores, history"),
+    "a kind that is an object": (
+        {"kind": {}},
+        "f: its kind is '{}', not one of logs, policy, scores, history, checkpoint",
+    ),
+    "a kind with escape codes": (
+        {"kind": "\x1b[2J"},
+        "f: its kind is '[2J', not one of logs, policy, scores, history, checkpoint",
+    ),
 }
 
 

@@ -298,27 +298,83 @@ def test_a_split_column_of_many_words_is_not_called_damage(tmp_path, write_plain
         context=[[1.0]] * 300, action=[0] * 300, propensity=[1.0] * 300, cost=[0.0] * 300,
         split=[f"user-{i}" for i in range(300)],
     )  # fmt: skip
-    with pytest.raises(ContractError, match="split must be train or test: 300 rows, the first is row 0 with user-0"):
+    with pytest.raises(ContractError, match="'' for none\\): 300 rows, the first is row 0 with user-0"):
         read(path)
+    assert not read(path, split_column="").is_test.any()
 
 
 def test_all_schema_faults_are_told_in_one_message(tmp_path, write_plain):
     path = write_plain(
         tmp_path / "log.parquet", context=["a"] * 4, action=["a"] * 4, propensity=None, cost=["a"] * 4,
-        label=["cat"] * 4, pi0=[1.0] * 4, split=[1] * 4,
+        y=["cat"] * 4, split=[1] * 4,
     )  # fmt: skip
     told = (
-        f"{path}: column 'action' must be whole numbers, found string; "
+        f"{path}: column 'action' must be whole numbers, found string (number the actions from 0; with polars: "
+        "pl.col('action').rank('dense') - 1); "
         "no column 'propensity' for the propensity: name it with --propensity-column; "
         "column 'cost' must be numbers, found string; "
-        "column 'label' must be whole numbers, found string; "
-        "column 'pi0' must be float32 binary or lists of numbers, found double; "
-        "column 'split' must be text, found int64; "
+        "column 'y' must be whole numbers, found string (name another with --label-column, or '' for none); "
+        "column 'split' must be text, found int64 (name another with --split-column, or '' for none); "
         "column 'context' must be binary or lists of numbers, found string "
-        "(its columns: context, action, cost, label, pi0, split)"
+        "(its columns: context, action, cost, y, split)"
     )
     with pytest.raises(ContractError, match=whole(told)):
-        read(path)
+        read(path, label_column="y")
+
+
+@pytest.mark.parametrize(
+    ("columns", "flags", "aside"),
+    [
+        ({"label": ["cat"] * 4}, {}, ["label"]),  # a text called label is no class
+        ({"pi0": [0.5] * 4}, {}, ["pi0"]),
+        ({"pi0": [0.5, 0.25, 0.5, 0.75], "propensity": None}, {"propensity_column": "pi0"}, []),
+        ({"label": [0, 1, 0, 1], "action": None}, {"action_column": "label"}, []),  # the action is no label as well
+        ({"click": [1.0] * 4}, {"reward_column": "click"}, ["cost"]),
+        ({"label": [0.5] * 4}, {"label_column": ""}, ["label"]),
+        ({"split": ["a"] * 4}, {"split_column": ""}, ["split"]),
+        ({"split": ["a"] * 4, "fold": ["test"] * 4}, {"split_column": "fold"}, ["split"]),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, dict) else "",
+)
+def test_columns_that_only_bear_a_name_of_the_contract(tmp_path, write_plain, columns, flags, aside):
+    """They block no command that does not need them, and are set aside."""
+    path = write_plain(tmp_path / "log.parquet", **columns)
+    with open_logs([path], LogColumns(**flags)) as log:
+        arrays = log.read()
+        assert [name for name, _ in log.set_aside] == aside
+    assert arrays.label is None
+    assert arrays.pi0 is None
+    assert arrays.is_test.tolist() == [bool(flags.get("split_column"))] * 4
+    assert arrays.action.tolist() == [0, 1, 0, 1]
+    assert arrays.propensity.tolist() == [0.5, 0.25, 0.5, 0.75]
+
+
+def test_a_split_by_another_name(tmp_path, write_plain):
+    path = write_plain(tmp_path / "log.parquet", fold=["train", "test", "test", "train"])
+    assert read(path, split_column="fold").is_test.tolist() == [False, True, True, False]
+    assert not read(path).is_test.any()
+
+
+@pytest.mark.parametrize(
+    ("action", "actions", "doubted"),
+    [([1, 2, 2, 1], None, 1), ([7, 9, 9, 7], None, 7), ([0, 2, 2, 0], None, None), ([1, 2, 2, 1], 3, None)],
+)
+def test_actions_that_are_probably_not_counted_from_0(tmp_path, write_plain, action, actions, doubted):
+    path = write_plain(tmp_path / "log.parquet", action=action)
+    said = (
+        f"{path}: action 0 is never logged, the smallest is {doubted}: actions are counted from 0, so that there are "
+        f"{max(action) + 1} of them here; number them anew, or say how many there are with --actions"
+    )
+    with open_logs([path], LogColumns(actions=actions)) as log:
+        assert log.doubts == (() if doubted is None else (said,))
+
+
+def test_a_log_of_ours_is_not_doubted(tmp_path, write_log):
+    """Its document says how many actions there are; that one was never drawn is no news."""
+    write_log(tmp_path / "log.parquet", rows=1, actions=50)
+    with open_logs([str(tmp_path / "log.parquet")]) as log:
+        assert log.read().action[0] > 0
+        assert log.doubts == ()
 
 
 @pytest.mark.parametrize(
@@ -328,6 +384,7 @@ def test_all_schema_faults_are_told_in_one_message(tmp_path, write_plain):
         ({"cost_column": "loss"}, "no column 'loss' for the cost: name it with --cost-column or --reward-column"),
         ({"reward_column": "gain"}, "no column 'gain' for the cost: name it with --cost-column or --reward-column"),
         ({"label_column": "y"}, "no column 'y' for the label: name it with --label-column"),
+        ({"split_column": "fold"}, "no column 'fold' for the split: name it with --split-column"),
     ],
 )
 def test_a_name_that_is_not_there(tmp_path, write_plain, flags, told):
@@ -665,3 +722,29 @@ def test_mask_turns_a_foreign_log_into_ours_and_carries_its_other_columns(tmp_pa
     assert arrays.context.tolist() == ROWS
     assert arrays.cost.tolist() == [-1, 0, 0, -1]
     assert arrays.known.tolist() == [True, False, True, True]
+
+
+def test_mask_says_what_it_drops_and_doubts(tmp_path, write_plain, run):
+    path = write_plain(tmp_path / "log.parquet", action=[1, 2, 1, 2], click=[1.0] * 4, label=["cat"] * 4)
+    ran = run("mask", path, "--rho", 1, "--reward-column", "click", "--quiet", "-o", "out.parquet")
+    assert ran.code == 0
+    assert ran.stderr.splitlines() == [
+        f"warning: {path}: action 0 is never logged, the smallest is 1: actions are counted from 0, so that there are "
+        "3 of them here; number them anew, or say how many there are with --actions",
+        "warning: column 'cost' is dropped: a log's cost is another thing; to have this one carried along, rename it",
+        "warning: column 'label' is dropped: a log's label is another thing; to have this one carried along, rename it",
+    ]
+    assert pq.read_schema(tmp_path / "out.parquet").names == ["context", "action", "propensity", "cost"]
+
+
+@pytest.mark.parametrize("words", [("make-logs", "--epochs", 0), ("mask", "--rho", 1, "log.parquet")])
+@pytest.mark.parametrize("name", ["out.csv", "OUT.JSON", "out.safetensors"])
+def test_a_name_of_another_format_is_refused(tmp_path, write_plain, run, words, name):
+    write_plain(tmp_path / "log.parquet")
+    ran = run(*words, "-o", name)
+    stem, suffix = name.split(".")
+    assert (ran.code, ran.stderr) == (
+        2,
+        f"s2bl: {name} would hold Parquet, not {suffix}: name it {stem}.parquet\n",
+    )
+    assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]

@@ -131,6 +131,8 @@ def test_a_log_without_rows(tmp_path, write_log):
 # --- values ---------------------------------------------------------------------------------------------
 
 # Four good rows have actions 0, 1, 0, 1 and propensities 0.5, 0.25, 0.5, 0.75 (conftest).
+SPLIT_RULE = "split must be train or test (--split-column names another column, or '' for none)"
+
 ONE_FAULT = {
     "propensity 0": (
         {"propensity": [0.5, 0.25, 0.0, 0.0]},
@@ -190,7 +192,7 @@ ONE_FAULT = {
     ),
     "label out of range": (
         {"label": [0, 1, 2, -3]},
-        "label must be in [0, 1] (2 actions): 2 rows, the first is row 2 with 2",
+        "label must be in [0, 1] (2 actions; --label-column '' for no label): 2 rows, the first is row 2 with 2",
     ),
     "contexts of unequal width": (
         {"context": [[1.0, 2.0], [3.0], [5.0, 6.0], [7.0, 8.0, 9.0]]},
@@ -246,11 +248,11 @@ ONE_FAULT = {
     ),
     "split of another word": (
         {"split": ["train", "test", "valid", "Train"]},
-        "split must be train or test: 2 rows, the first is row 2 with valid",
+        SPLIT_RULE + ": 2 rows, the first is row 2 with valid",
     ),
     "split of another word, in the contract's own type": (
         {"split": pa.DictionaryArray.from_arrays(pa.array([0, 1, 2, 2], pa.int8()), ["train", "test", "valid"])},
-        "split must be train or test: 2 rows, the first is row 2 with valid",
+        SPLIT_RULE + ": 2 rows, the first is row 2 with valid",
     ),
     "split null, in the contract's own type": (
         {"split": pa.DictionaryArray.from_arrays(pa.array([0, 1, 1, None], pa.int8()), ["train", "test"])},
@@ -309,10 +311,10 @@ def test_all_faults_are_told_in_one_message(tmp_path, write_plain):
         "propensity must not be null: 1 row, the first is row 1 with null; "
         "label must not be null: 1 row, the first is row 2 with null; "
         "split must not be null: 1 row, the first is row 2 with null; "
-        "split must be train or test: 1 row, the first is row 3 with dev; "
+        f"{SPLIT_RULE}: 1 row, the first is row 3 with dev; "
         "context values must be finite: 1 row, the first is row 3 with NaN or infinity; "
         "action must be in [0, 1] (2 actions): 1 row, the first is row 3 with 7; "
-        "label must be in [0, 1] (2 actions): 1 row, the first is row 1 with 9; "
+        "label must be in [0, 1] (2 actions; --label-column '' for no label): 1 row, the first is row 1 with 9; "
         "propensity must be in (0, 1]: 1 row, the first is row 3 with 2.0; "
         "cost must be finite, or null where feedback is missing: 2 rows, the first is row 2 with nan; "
         "pi0 must hold probabilities that sum to 1: 1 row, the first is row 3 with 1.4; "
@@ -529,3 +531,44 @@ def test_source_names_only_foreign_files(tmp_path, write_log, write_plain):
     with open_logs([foreign, foreign]) as log:
         assert [source.name for source in log.sources] == ["foreign.parquet", "foreign.parquet"]
         assert log.sha256 not in [source.sha256 for source in log.sources]
+
+
+# --- what actions stand for -------------------------------------------------------------------------------
+
+
+def write_named(path, names):
+    """A log of two actions whose document says that these are their names."""
+    rows = pa.table({"context": [[1.0], [2.0]], "action": [0, 1], "propensity": [0.5, 0.5], "cost": [0.0, -1.0]})
+    lineage = {"command": "make-logs", "settings": {}, "version": "0.1.0", "inputs": []}
+    document = {"kind": "logs", "version": 1, "actions": 2, "action_names": names, "lineage": lineage}
+    pq.write_table(rows.replace_schema_metadata({"s2bl": json.dumps(document)}), path)
+    return str(path)
+
+
+def test_names_of_actions_are_read(tmp_path):
+    path = write_named(tmp_path / "a.parquet", ["up", "down"])
+    unnamed = write_named(tmp_path / "b.parquet", None)
+    for names, actions, told in (
+        ([path], None, ("up", "down")),
+        ([unnamed, path], None, ("up", "down")),
+        ([path], 3, ()),
+    ):
+        with open_logs(names, LogColumns(actions=actions)) as log:
+            assert log.spec.action_names == told
+
+
+@pytest.mark.parametrize("names", [["up"], ["up", 1], "up", {"0": "up"}, ["a", "b", "c"]])
+def test_other_names_of_actions_are_refused(tmp_path, names):
+    path = write_named(tmp_path / "log.parquet", names)
+    with pytest.raises(ContractError) as caught, open_logs([path]):
+        pass
+    assert str(caught.value) == f"{path}: action_names in its document must be 2 texts; make the file again"
+
+
+def test_files_that_name_their_actions_differently_are_refused(tmp_path):
+    paths = [write_named(tmp_path / f"{i}.parquet", names) for i, names in enumerate((["a", "b"], ["b", "a"]))]
+    with (
+        pytest.raises(ContractError, match="its files name their actions differently; they must agree"),
+        open_logs(paths),
+    ):
+        pass

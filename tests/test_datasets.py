@@ -137,7 +137,7 @@ NAMED = {"images": "train-images-idx3-ubyte", "labels": "train-labels-idx1-ubyte
         (
             "labels",
             b"",
-            "is not an IDX file of bytes with 1 dimensions (it starts with b'', not b'\\x00\\x00\\x08\\x01'): "
+            "is not an IDX file of bytes with 1 dimension (it starts with b'', not b'\\x00\\x00\\x08\\x01'): "
             "get the official file",
         ),
         ("images", IMAGES[:9], "is a truncated IDX file (its header is cut off): get it again"),
@@ -350,6 +350,38 @@ def test_damaged_pickle(tmp_path: Path, content: bytes) -> None:
     told = complaint("cifar10", tmp_path)
     assert told.startswith("ROOT/cifar-10-batches-py/data_batch_3 is a damaged CIFAR pickle (")
     assert told.endswith("): get it again")
+
+
+EMNIST_FILES = [
+    f"emnist-mnist-{part}-{what}" for part in ("train", "test") for what in ("images-idx3-ubyte", "labels-idx1-ubyte")
+]
+
+
+@pytest.mark.parametrize("change", ["cut", "other", "empty"])
+@pytest.mark.parametrize(
+    ("layout", "file"),
+    [
+        *(("emnist", f"EMNIST/raw/{name}") for name in EMNIST_FILES),
+        *(("emnist zipped", f"EMNIST/raw/{name}.gz") for name in EMNIST_FILES),
+        *((f"{data} binary", f"{files[0]}/{name}") for data, files in CIFAR_FILES.items() for name in files[1][-2:]),
+        *((f"{data} pickled", f"{files[2]}/{name}") for data, files in CIFAR_FILES.items() for name in files[3][-2:]),
+    ],
+)
+def test_every_official_file_that_is_cut_off_or_another_is_named(
+    tmp_path: Path, layout: str, file: str, change: str
+) -> None:
+    dataset, _, form = layout.partition(" ")
+    if dataset == "emnist":
+        write_idx(tmp_path / "EMNIST/raw", ("emnist-mnist-train", "emnist-mnist-test"), zipped=form == "zipped")
+    else:
+        {"binary": write_cifar_binary, "pickled": write_cifar_pickled}[form](tmp_path, dataset)
+    load(dataset, tmp_path)  # whole, it loads
+    path = tmp_path / file
+    whole = path.read_bytes()
+    path.write_bytes({"cut": whole[: len(whole) * 2 // 3], "other": b"<html>not found</html>", "empty": b""}[change])
+    told = complaint(dataset, tmp_path)
+    assert told.startswith(f"ROOT/{file}")
+    assert "get it again" in told or "get the official file" in told
 
 
 class Reduced:

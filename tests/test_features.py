@@ -16,6 +16,7 @@ import torch
 from learning_fixtures import CPU, say_nothing
 from torch import nn
 
+from s2bl_cli.contract.lineage import Source, command_lines
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.datasets import sample
 from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
@@ -107,7 +108,9 @@ def images(channels: int = 1, train: int = 70, test: int = 5, seed: int = 0) -> 
 
 def extract(data: LabelledData, cache: Path, weights: Path, **settings: Any) -> LabelledData:
     chosen = FeatureSettings(**{"features": "tinynet", "weights": str(weights), "image_size": 8, **settings})
-    return with_features(data, chosen, cache, CPU, download=False, advance=say_nothing)
+    featured, source = with_features(data, chosen, cache, CPU, download=False, advance=say_nothing)
+    assert source.sha256 == hashlib.sha256(weights.read_bytes()).hexdigest()
+    return featured
 
 
 # --- what the network sees and gives ---
@@ -206,8 +209,8 @@ def test_damaged_cache_is_told(tmp_path: Path, weights: Path) -> None:
 
 
 def test_digest_and_eval_mode(weights: Path) -> None:
-    network, digest = load_backbone("tinynet", str(weights), download=False)
-    assert digest == hashlib.sha256(weights.read_bytes()).hexdigest()
+    network, source = load_backbone("tinynet", str(weights), download=False)
+    assert source == Source("weights", hashlib.sha256(weights.read_bytes()).hexdigest(), "w.pth")
     assert not network.training
 
 
@@ -215,7 +218,7 @@ def test_weights_file_must_be_what_its_name_says(tmp_path: Path) -> None:
     write_weights(tmp_path / "w.pth")
     digest = hashlib.sha256((tmp_path / "w.pth").read_bytes()).hexdigest()
     right = (tmp_path / "w.pth").rename(tmp_path / f"tinynet-{digest[:8]}.pth")
-    assert load_backbone("tinynet", str(right), download=False)[1] == digest
+    assert load_backbone("tinynet", str(right), download=False)[1].sha256 == digest
     wrong = right.rename(tmp_path / "tinynet-01234567.pth")
     with pytest.raises(InputFileError) as caught:
         load_backbone("tinynet", str(wrong), download=False)
@@ -317,6 +320,10 @@ def test_log_of_features(run: Callable[..., Any], tmp_path: Path, weights: Path,
     assert (step.settings["features"], step.settings["image-size"]) == ("tinynet", 96)
     assert step.settings["logging-model"] == "linear"
     assert "weights" not in step.settings
+    # Other weights make other features: the lineage has their digest, and no folder.
+    assert step.inputs == (Source("weights", hashlib.sha256(weights.read_bytes()).hexdigest(), "w.pth"),)
+    (line,) = command_lines(step)
+    assert line.endswith("--weights w.pth -o out.parquet")
     first = (tmp_path / "x.parquet").read_bytes()
     assert run("make-logs", *flags).code == 0
     assert TinyNet.images_seen == 100  # the second time from the cache

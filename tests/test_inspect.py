@@ -17,12 +17,12 @@ from typer.testing import CliRunner
 from s2bl_cli.app import app
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.lineage import Source, step_of
+from s2bl_cli.contract.logs.propensities import MAX_BARS, Bar, PropensityTally
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.policies import NetworkSpec, Policy, write_policy
 from s2bl_cli.contract.scores import SCHEMA, Score, write_scores
-from s2bl_cli.inspection.propensities import MAX_BARS, Bar, PropensityTally
 from s2bl_cli.inspection.words import _blocks
 
 SPEC = LogSpec(actions=4, context=ContextSpec("uint8", (1, 4, 4)), optional=("label", "split"))
@@ -173,6 +173,9 @@ def test_a_log_says_what_it_is(tmp_path: Path) -> None:
         "context": {"dtype": "uint8", "shape": [1, 4, 4], "names": []},
         "columns": ["context", "action", "propensity", "cost", "label", "split"],
         "extra_columns": [],
+        "set_aside": [],
+        "action_names": [],
+        "warnings": [],
         "lineages": [MASKED_LINES],
     }
 
@@ -304,6 +307,28 @@ def test_a_foreign_log_with_other_names(tmp_path: Path) -> None:
     assert "user (string)" in text
     assert ["train", "-1", "-0.5", "0"] in [line.split() for line in text.splitlines()]  # not -0: a reward of 0
     assert "Made by" not in text
+
+
+def test_what_is_set_aside_and_doubted(tmp_path: Path) -> None:
+    columns = {"context": [[1.0], [2.0]], "action": [1, 2], "propensity": [0.5, 0.5], "cost": [0.0, -1.0]}
+    pq.write_table(pa.table({**columns, "label": ["cat", "dog"]}), tmp_path / "log.parquet")
+    found = facts(tmp_path / "log.parquet")
+    assert found["set_aside"] == [{"name": "label", "type": "string"}]
+    (warning,) = found["warnings"]
+    ran = inspect(tmp_path / "log.parquet")
+    assert "set aside  label (string)\n" in ran.stdout
+    assert f"warning: {warning}\n" in ran.stderr
+
+
+def test_what_actions_stand_for(tmp_path: Path) -> None:
+    spec = dataclasses.replace(SPEC, action_names=("up", "down\x1b[31m", "left", "right"))
+    rows = random_rows(50)
+    with log_writer(str(tmp_path / "log.parquet"), spec, step_of("make-logs", {}), force=True) as writer:
+        writer.write(log_batch(rows, spec))
+    assert facts(tmp_path / "log.parquet")["action_names"] == ["up", "down [31m", "left", "right"]
+    told = inspect(tmp_path / "log.parquet").stdout
+    assert "\n1 down [31m  " in told
+    assert "\x1b" not in told
 
 
 def test_parquet_that_is_no_log_says_what_it_lacks(tmp_path: Path) -> None:
@@ -447,6 +472,15 @@ def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.parquet"
     path.write_bytes(content)
     assert "other.parquet is no log, scores or policy file: it starts with" in refusal(path)
+
+
+def test_a_csv_is_told_from_other_files(tmp_path: Path) -> None:
+    path = tmp_path / "log.csv"
+    path.write_text("x_0,action,propensity,cost\n1,0,0.5,-1\n")
+    assert refusal(path) == (
+        f"s2bl: {path} is no log, scores or policy file: it starts with b'x_0,acti', and not as Parquet (b'PAR1') or "
+        "safetensors do: it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)\n"
+    )
 
 
 def test_an_empty_or_absent_file_is_refused(tmp_path: Path) -> None:

@@ -53,9 +53,9 @@ def load(folder: Path, **settings: Any) -> InteractionData:
     return kuairec.load(DatasetSettings(dataset="kuairec", data_dir=str(root), **settings))
 
 
-def refusal(folder: Path) -> str:
+def refusal(folder: Path, **settings: Any) -> str:
     with pytest.raises(InputFileError) as caught:
-        load(folder)
+        load(folder, **settings)
     assert "\n" not in str(caught.value)
     return str(caught.value).replace(str(folder), "DATA")
 
@@ -117,10 +117,13 @@ def test_other_places(folder: Path, place: str) -> None:
 def test_absent(folder: Path) -> None:
     (folder / "small_matrix.csv").unlink()
     root = folder.parent.parent
-    assert refusal(folder) == (
+    said = (
         f"KuaiRec is not in {root}, which must have KuaiRec/data/ with user_features.csv, big_matrix.csv, "
-        "small_matrix.csv; say where it is with --data-dir FOLDER; it is to be fetched by hand from its authors' page"
+        "small_matrix.csv; {}get it by hand from its authors' page, kuairec.com, or say where it is with "
+        "--data-dir FOLDER"
     )
+    assert refusal(folder) == said.format("")
+    assert refusal(folder, download=True) == said.format("--download cannot fetch it: ")
 
 
 @pytest.mark.parametrize(
@@ -181,12 +184,21 @@ def test_absent(folder: Path) -> None:
             matrix(BIG).replace(",0.5", ",NaN"),
             "DATA/big_matrix.csv: no value may be missing in user_id, video_id, watch_ratio: get the official file",
         ),
-        ("big_matrix.csv", "\x00\x01\x02", "DATA/big_matrix.csv is not the official file ("),
+        ("big_matrix.csv", "\x00\x01\x02\n", "DATA/big_matrix.csv is not the official file ("),
     ],
 )
 def test_other_files_than_the_official_ones(folder: Path, file: str, content: str, said: str) -> None:
     (folder / file).write_text(content)
     assert refusal(folder).startswith(said)
+
+
+@pytest.mark.parametrize("share", [0.35, 0.6, 0.95, 0.999])
+@pytest.mark.parametrize("file", ["user_features.csv", "big_matrix.csv", "small_matrix.csv"])
+def test_every_file_that_is_cut_off_is_named(folder: Path, file: str, share: float) -> None:
+    """Wherever: half a number is a number, and half a word a category."""
+    whole = (folder / file).read_bytes()
+    (folder / file).write_bytes(whole[: int(len(whole) * share)])
+    assert refusal(folder) == f"DATA/{file} is cut off: its last line has no end: get it again"
 
 
 # --- random scores ---
@@ -275,6 +287,8 @@ def test_log(make: Callable[..., LogArrays], folder: Path) -> None:
         assert set(log.action[rows].tolist()) <= set(items)
         assert np.array_equal(log.cost[rows], np.where(np.isin(log.action[rows], rewarded[first]), -1, 0))
     assert log.pi0[0, [2, 3]].sum() == pytest.approx(0.7, abs=1e-6)
+    with open_logs([str(folder.parent.parent / "made.parquet")]) as opened:
+        assert opened.spec.action_names == ("100", "200", "300", "400")  # the videos
 
 
 def test_storing_the_distribution_changes_nothing_else(make: Callable[..., LogArrays]) -> None:

@@ -227,6 +227,12 @@ def test_threads_do_not_change_the_log(run: Callable[..., Any], tmp_path: Path) 
         assert (tmp_path / f"1.{suffix}").read_bytes() == (tmp_path / f"2.{suffix}").read_bytes()
 
 
+def test_batch_size_is_the_fits_alone(make: Callable[..., LogArrays]) -> None:
+    make("--tau", 3, "--save-policy", "p.safetensors")
+    logs = [make("--logging-policy", "p.safetensors", "--cost-noise", 0.3, "--batch-size", size) for size in (1, 700)]
+    assert same(*logs)
+
+
 # --- what is said ---
 
 
@@ -240,7 +246,8 @@ def test_summary(run: Callable[..., Any], tmp_path: Path) -> None:
     assert (arrays.action == arrays.label)[arrays.is_test].mean() == pytest.approx(facts.pop("right_draws"))
     assert 0.2 < facts.pop("argmax_accuracy") <= 1
     assert facts.pop("propensity_quantiles") == {
-        str(q): pytest.approx(np.quantile(arrays.propensity, q)) for q in (0.01, 0.5, 0.99)
+        str(q): pytest.approx(np.quantile(arrays.propensity, q, method="inverted_cdf"), rel=0.001)
+        for q in (0.01, 0.5, 0.99)
     }
     assert facts.pop("mean_inverse_propensity") == pytest.approx(inverse.mean())
     assert facts.pop("mean_inverse_propensity_stderr") == pytest.approx(inverse.std() / np.sqrt(ROWS))
@@ -265,6 +272,14 @@ def test_propensities_below_nu_are_warned_of(run: Callable[..., Any], tmp_path: 
         f"warning: {below:,} rows have a propensity below ν = 0.001: train truncates it there; for fewer, choose a "
         "larger --tau or --uniform\n"
     )
+
+
+def test_no_temperature_lifts_thousands_of_actions_above_nu() -> None:
+    facts = LogFacts(1001)
+    facts.add("train", np.full(5, 1 / 1001, np.float32))
+    assert facts.warnings() == [
+        "5 rows have a propensity below ν = 0.001: train truncates it there; give it a smaller --nu"
+    ]
 
 
 def test_propensities_that_do_not_fit_their_draws_are_warned_of() -> None:
@@ -342,3 +357,63 @@ def test_log_and_policy_cannot_be_one_file(run: Callable[..., Any], tmp_path: Pa
         "s2bl: --save-policy and -o name the same file: the policy would replace the log\n",
     )
     assert not list(tmp_path.iterdir())
+
+
+# --- inputs before outputs ---
+
+
+def test_an_existing_output_hides_no_wrong_input(run: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "x.parquet").write_text("kept")
+    ran = run("make-logs", "--dataset", "no.csv", "-o", "x.parquet")
+    assert (ran.code, ran.stderr) == (2, "s2bl: no.csv does not exist: check the name and the folder\n")
+    ran = run("make-logs", "--cost", "AVG(label)", "-o", "x.parquet")
+    assert "the cost of a row must come from that row alone" in ran.stderr
+    ran = run("make-logs", "--epochs", 0, "-o", "x.parquet")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: x.parquet exists already: pass --force to replace it, or another -o\n",
+    )
+    assert (tmp_path / "x.parquet").read_text() == "kept"
+
+
+def test_an_existing_output_is_told_before_a_policy_is_fitted(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("s2bl_cli.logging_policy.make_logs.fit_network", None)
+    for flags in (("-o", "there"), ("-o", "x.parquet", "--save-policy", "there")):
+        (tmp_path / "there").write_text("kept")
+        ran = run("make-logs", *flags)
+        assert (ran.code, ran.stderr) == (
+            2,
+            "s2bl: there exists already: pass --force to replace it, or another -o\n",
+        )
+    assert [file.name for file in tmp_path.iterdir()] == ["there"]
+
+
+# --- resnets ---
+
+
+@pytest.mark.parametrize("model", ["resnet-v1", "resnet-v2"])
+def test_a_resnet_logs(run: Callable[..., Any], tmp_path: Path, small_sample: LabelledData, model: str) -> None:
+    """Fitted, kept and used again; its propensities are those of the kept network."""
+    for part in (small_sample.train, small_sample.test):
+        object.__setattr__(part, "context", part.context[:60])
+        object.__setattr__(part, "label", part.label[:60])
+    flags = ("--width", 2, "--epochs", 1, "--batch-size", 20, "--tau", 5, "--quiet", "--store-distribution")
+    ran = run("make-logs", "--logging-model", model, *flags, "--save-policy", "p.safetensors", "-o", "x.parquet")
+    assert (ran.code, ran.stderr) == (0, "")
+    assert run("make-logs", "--logging-policy", "p.safetensors", "--store-distribution", "-o", "y.parquet").code == 0
+    logs = []
+    for name in ("x", "y"):
+        with open_logs([str(tmp_path / f"{name}.parquet")]) as log:
+            logs.append(log.read())
+            (step,) = log.lineages
+    assert same(*logs)
+    assert logs[0].rows == 120
+    assert logs[0].pi0 is not None
+    assert np.ptp(logs[0].pi0, axis=0).max() > 1e-4  # it looks at its contexts
+    policy = read_policy(str(tmp_path / "p.safetensors")).policy
+    assert (policy.network.model, policy.network.width) == (model, 2)
+    assert step is not None
+    assert step.inputs[0].step is not None
+    assert step.inputs[0].step.settings["logging-model"] == model

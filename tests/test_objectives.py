@@ -2,7 +2,9 @@
 
 import itertools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -12,13 +14,16 @@ from learning_fixtures import CPU, arrays_of, default_device_elsewhere, one_hot
 from torch import Tensor
 
 from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.models.network import PolicyNetwork, build_network
-from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
+from s2bl_cli.objectives.batches import AnyBatch, Knobs, KnownBatch
 from s2bl_cli.objectives.methods import DEFAULT_LAM, DEFAULT_METHOD, METHODS, method_name
 from s2bl_cli.objectives.objective import objective_of
 from s2bl_cli.registry import REGULARISERS, RISKS
-from s2bl_cli.training.device_log import DeviceLog, device_log
+from s2bl_cli.training.groups import Group, TrainRows
+from s2bl_cli.training.log_facts import count_log
+from s2bl_cli.training.rows import Filling, Rows, rows_on_device
 
 NU = 0.01
 EVERY = [f"risk:{name}" for name in RISKS.names] + [f"reg:{name}" for name in REGULARISERS.names]
@@ -30,10 +35,16 @@ def _value(name: str, log_pi: Tensor, p: Tensor, third: Tensor, nu: float) -> Te
     kind, entry = name.split(":")
     value: Tensor
     if kind == "risk":
-        value = RISKS.load(entry)(KnownBatch(log_pi, p, -third), nu)
+        value = RISKS.load(entry)(KnownBatch(log_pi, p, -third), _knobs(entry, nu))
     else:
-        value = REGULARISERS.load(entry)(AnyBatch(log_pi, p, third), nu)
+        batch = AnyBatch(log_pi, p, third, merit=third, distance=log_pi.square().sum(-1))
+        value = REGULARISERS.load(entry)(batch, _knobs(entry, nu))
     return value
+
+
+def _knobs(risk: str, nu: float = NU) -> Knobs:
+    """A smoothing that the risk can be worked out with."""
+    return Knobs(nu=nu, translation=-0.3, smoothing={"lse": -0.1, "os": 20.0}.get(risk, 0.1))
 
 
 @pytest.mark.parametrize("name", WITH_TERM)
@@ -57,10 +68,12 @@ def test_value_is_a_scalar_of_the_batch_device_and_dtype(name: str, dtype: torch
     assert (value.shape, value.dtype, value.device) == ((), dtype, CPU)
 
 
-@pytest.mark.parametrize("name", WITH_TERM)
+@pytest.mark.parametrize("name", [name for name in WITH_TERM if name != "reg:lpr"])  # it sees no probability
 def test_value_and_gradient_are_finite_at_tiny_probabilities(name: str) -> None:
     log_pi = torch.tensor([-1e-7, -100.0, -1e4, -1e30], requires_grad=True)
-    p = torch.tensor([1e-30, 1e-38, 1.0, 1e-20])
+    # Without truncation a weight is as large as 1/p: those risks are asked for propensities that a log may have.
+    bare = name.removeprefix("risk:") in ("ips", "es", "ls", "lse", "os")
+    p = torch.tensor([1e-15, 1e-12, 1.0, 1e-9] if bare else [1e-30, 1e-38, 1.0, 1e-20])
     value = _value(name, log_pi, p, torch.ones(4), 0.001)
     (gradient,) = torch.autograd.grad(value, log_pi)
     assert torch.isfinite(value)
@@ -74,21 +87,21 @@ def test_tips_by_hand() -> None:
         torch.tensor([0.5, 0.05, 0.3], dtype=torch.float64),
         torch.tensor([-1.0, -0.5, 0.0], dtype=torch.float64),
     )
-    assert RISKS.load("tips")(batch, 0.1).item() == pytest.approx(-2 / 3, abs=1e-12)
+    assert RISKS.load("tips")(batch, Knobs(nu=0.1)).item() == pytest.approx(-2 / 3, abs=1e-12)
 
 
 def test_wce_by_hand() -> None:
     """Actions 0, 0, 1; π = 1/2, 1/4, 1/8; p = 1/2, 1/4, 1/4. The terms −p·log π are 1/2, 1/2 and 3/4 of ln 2.
     Σ_a (1/m_a) Σ = (1/2)(1/2 + 1/2) + 3/4 = 5/4 of ln 2."""
     batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.5, 0.25, 0.25])
-    assert REGULARISERS.load("wce")(batch, 0.3).item() == pytest.approx(1.25 * math.log(2), abs=1e-12)
+    assert REGULARISERS.load("wce")(batch, Knobs(nu=0.3)).item() == pytest.approx(1.25 * math.log(2), abs=1e-12)
 
 
 def test_kl_by_hand() -> None:
     """Actions 0, 0, 1; π = 1/4, 1/2, 1/2; p = 1/2, 1/4, 1/16; ν = 1/4. The terms π·log(π/max(ν, p)) are −1/4, 1/2
     and 1/2 of ln 2 (the last p counts as 1/4). Σ_a (1/m_a) Σ = (1/2)(−1/4 + 1/2) + 1/2 = 5/8 of ln 2."""
     batch = _three_rows(pi=[0.25, 0.5, 0.5], p=[0.5, 0.25, 0.0625])
-    assert REGULARISERS.load("kl")(batch, 0.25).item() == pytest.approx(0.625 * math.log(2), abs=1e-12)
+    assert REGULARISERS.load("kl")(batch, Knobs(nu=0.25)).item() == pytest.approx(0.625 * math.log(2), abs=1e-12)
 
 
 def _three_rows(pi: list[float], p: list[float]) -> AnyBatch:
@@ -102,28 +115,28 @@ def test_tips_without_truncation_is_plain_ips() -> None:
     pi, p, c = rng.random(50), rng.random(50) ** 4, -rng.random(50)
     batch = KnownBatch(torch.tensor(pi).log(), torch.tensor(p), torch.tensor(c))
     plain = float(np.mean(c * pi / p))
-    assert RISKS.load("tips")(batch, 0.0).item() == pytest.approx(plain, rel=1e-12)
-    assert RISKS.load("tips")(batch, 1e-12).item() == pytest.approx(plain, rel=1e-12)
-    assert abs(RISKS.load("tips")(batch, 0.1).item()) < abs(plain)
+    assert RISKS.load("tips")(batch, Knobs(nu=0.0)).item() == pytest.approx(plain, rel=1e-12)
+    assert RISKS.load("tips")(batch, Knobs(nu=1e-12)).item() == pytest.approx(plain, rel=1e-12)
+    assert abs(RISKS.load("tips")(batch, Knobs(nu=0.1)).item()) < abs(plain)
 
 
 def test_kl_is_zero_where_the_policy_is_the_truncated_logging_policy() -> None:
     p = torch.tensor([0.5, 0.2, 0.01], dtype=torch.float64)
     weight = torch.tensor([1.0, 7.0, 3.0], dtype=torch.float64)
-    assert REGULARISERS.load("kl")(AnyBatch(p.clamp(min=0.1).log(), p, weight), 0.1).item() == 0
-    assert REGULARISERS.load("kl")(AnyBatch(p.log(), p, weight), 0.1).item() != 0
+    assert REGULARISERS.load("kl")(AnyBatch(p.clamp(min=0.1).log(), p, weight), Knobs(nu=0.1)).item() == 0
+    assert REGULARISERS.load("kl")(AnyBatch(p.log(), p, weight), Knobs(nu=0.1)).item() != 0
 
 
 def test_wce_does_not_depend_on_nu() -> None:
     batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.5, 0.001, 0.25])
-    values = {REGULARISERS.load("wce")(batch, nu).item() for nu in (0.0, 0.1, 1.0)}
+    values = {REGULARISERS.load("wce")(batch, Knobs(nu=nu)).item() for nu in (0.0, 0.1, 1.0)}
     assert len(values) == 1
 
 
 def test_none_is_zero_on_both_sides() -> None:
     row = torch.tensor([0.5])
-    assert RISKS.load("none")(KnownBatch(row, row, row), NU).item() == 0
-    assert REGULARISERS.load("none")(AnyBatch(row, row, row), NU).item() == 0
+    assert RISKS.load("none")(KnownBatch(row, row, row), Knobs(nu=NU)).item() == 0
+    assert REGULARISERS.load("none")(AnyBatch(row, row, row), Knobs(nu=NU)).item() == 0
 
 
 # --- the log, its counts and its batches ---
@@ -134,7 +147,37 @@ ROW_TERMS: dict[str, Callable[[float, float, float], float]] = {
 }
 
 
-def _small_log(*, reg_on_known: bool = False) -> tuple[PolicyNetwork, DeviceLog]:
+class _SmallLog(NamedTuple):
+    """A network and a log's rows for it, in float64: the batches that the loop would make of them."""
+
+    network: PolicyNetwork
+    rows: Rows
+    action_weight: list[float]
+
+    @property
+    def known(self) -> list[int]:
+        return self.rows.known[0].tolist()
+
+    @property
+    def regularised(self) -> list[int]:
+        return self.rows.regularised[0].tolist()
+
+    def known_batch(self, index: Sequence[int]) -> KnownBatch:
+        own = list(index)
+        return KnownBatch(self._log_pi(own), self.rows.p[own].double(), self.rows.c[0, own].double())
+
+    def any_batch(self, index: Sequence[int]) -> AnyBatch:
+        own = list(index)
+        log_pi, distance = self._log_pi(own), torch.tensor(2.0, dtype=torch.float64)
+        weight, merit = self.rows.action_weight[0, own].double(), torch.tensor(own).double() / 4
+        return AnyBatch(log_pi, self.rows.p[own].double(), weight, merit, distance=distance)
+
+    def _log_pi(self, index: list[int]) -> Tensor:
+        log_pi = torch.log_softmax(self.network(self.rows.context[index]), dim=1)
+        return log_pi.gather(1, self.rows.action[index, None]).squeeze(1)
+
+
+def _small_log(*, reg_on_known: bool = False) -> _SmallLog:
     """Six rows, four actions of which action 3 was never logged, and a policy that is not uniform; float64."""
     rng = np.random.default_rng(3)
     arrays = arrays_of(
@@ -145,64 +188,127 @@ def _small_log(*, reg_on_known: bool = False) -> tuple[PolicyNetwork, DeviceLog]
     )
     torch.manual_seed(0)
     network = build_network(NetworkSpec("mlp", ContextSpec("float32", (2,)), 4, (5,))).double()
-    return network, _in_float64(device_log(arrays, 4, reg_on_known=reg_on_known, device=CPU))
+    return _SmallLog(network, *_rows(arrays, 4, reg_on_known=reg_on_known))
 
 
-def _in_float64(data: DeviceLog) -> DeviceLog:
-    return data._replace(p=data.p.double(), c=data.c.double(), action_weight=data.action_weight.double())
+def _rows(arrays: LogArrays, actions: int, *, reg_on_known: bool) -> tuple[Rows, list[float]]:
+    train_rows = TrainRows(arrays, np.arange(arrays.rows))
+    facts = count_log([train_rows], [Group(0)], actions, reg_on_known=reg_on_known)
+    nothing = Filling(None, None)
+    rows = rows_on_device(train_rows, [Group(0)], facts, nothing, reg_on_known=reg_on_known, device=CPU)
+    return rows, facts.action_weight[0].tolist()
 
 
 @pytest.mark.parametrize("rows", ["all", "known"])
 @pytest.mark.parametrize("name", ROW_TERMS)
 def test_regulariser_is_the_sum_over_actions_of_means_over_their_rows(name: str, rows: str) -> None:
-    network, data = _small_log(reg_on_known=rows == "known")
+    log = _small_log(reg_on_known=rows == "known")
     with torch.no_grad():
-        pi = torch.softmax(network(data.context), dim=1).numpy()
-        value = REGULARISERS.load(name)(data.any_batch(network, data.reg_rows), NU).item()
+        pi = torch.softmax(log.network(log.rows.context), dim=1).numpy()
+        value = REGULARISERS.load(name)(log.any_batch(log.regularised), Knobs(nu=NU)).item()
     expected = 0.0
     for action in range(4):
-        of_action = [i for i in data.reg_rows.tolist() if data.action[i] == action]
+        of_action = [i for i in log.regularised if log.rows.action[i] == action]
         if of_action:
-            terms = [ROW_TERMS[name](pi[i, action], data.p[i].item(), NU) for i in of_action]
+            terms = [ROW_TERMS[name](pi[i, action], log.rows.p[i].item(), NU) for i in of_action]
             expected += sum(terms) / len(of_action)
     assert value == pytest.approx(expected, rel=1e-6)  # the counts are kept as float32
 
 
-def test_risk_is_the_mean_over_known_rows() -> None:
-    network, data = _small_log()
+RISK_TERMS: dict[str, Callable[[float, float, float], float]] = {
+    "ips": lambda pi, p, c: c * pi / p,
+    "tips": lambda pi, p, c: c * pi / max(NU, p),
+    "pseudo": lambda pi, p, c: c * pi / max(NU, p),
+    "banditnet": lambda pi, p, c: (c + 0.3) * pi / max(NU, p),
+    "wnll": lambda pi, p, c: c * math.log(pi) / max(NU, p),
+    "ix": lambda pi, p, c: c * pi / (p + 0.1),
+    "es": lambda pi, p, c: c * pi / p**0.1,
+    "ls": lambda pi, p, c: -math.log(1 - 0.1 * c * pi / p) / 0.1,
+    "os": lambda pi, p, c: c * 20 * (pi / p) / ((pi / p) ** 2 + 20),
+    "none": lambda pi, p, c: 0.0,
+}
+
+
+@pytest.mark.parametrize("name", [name for name in RISKS.names if name != "lse"])
+def test_risk_is_the_mean_over_known_rows(name: str) -> None:
+    log = _small_log()
+    assert log.known == [0, 2, 4, 5]
+    pi, value = _on_known_rows(log, name)
+    terms = [RISK_TERMS[name](pi[i], log.rows.p[i].item(), c) for i, c in zip(log.known, COSTS, strict=True)]
+    assert value == pytest.approx(sum(terms) / 4, rel=1e-7, abs=1e-15)
+
+
+def test_lse_is_the_log_mean_exp_over_known_rows() -> None:
+    log = _small_log()
+    pi, value = _on_known_rows(log, "lse")
+    terms = [math.exp(-0.1 * -c * pi[i] / log.rows.p[i].item()) for i, c in zip(log.known, COSTS, strict=True)]
+    assert value == pytest.approx(math.log(sum(terms) / 4) / 0.1, rel=1e-7)
+
+
+COSTS = (-1.0, 0.0, -0.5, -1.0)  # of the known rows
+
+
+def _on_known_rows(log: _SmallLog, name: str) -> tuple[npt.NDArray[np.float64], float]:
     with torch.no_grad():
-        pi = torch.softmax(network(data.context), dim=1)[torch.arange(6), data.action].numpy()
-        value = RISKS.load("tips")(data.known_batch(network, data.known_rows), NU).item()
-    terms = [-1 * pi[0] / 0.5, 0 * pi[2] / NU, -0.5 * pi[4] / 0.75, -1 * pi[5] / 1.0]
-    assert data.known_rows.tolist() == [0, 2, 4, 5]
-    assert value == pytest.approx(sum(terms) / 4, rel=1e-12)
+        pi = torch.softmax(log.network(log.rows.context), dim=1)[torch.arange(6), log.rows.action].numpy()
+        return pi, RISKS.load(name)(log.known_batch(log.known), _knobs(name)).item()
 
 
 @pytest.mark.parametrize("name", EVERY)
 def test_minibatch_estimates_average_to_the_full_value(name: str) -> None:
     """Over the batches of an equal partition, and over all batches of two rows. Counting actions inside the
-    batch instead of over the log would fail here."""
-    network, data = _small_log()
+    batch instead of over the log would fail here. Of lse it is the exponential that averages."""
+    log = _small_log()
     kind, entry = name.split(":")
-    rows = data.known_rows if kind == "risk" else data.reg_rows
+    numbers = log.known if kind == "risk" else log.regularised
 
-    def value(index: tuple[int, ...]) -> float:
+    def value(index: Sequence[int]) -> float:
         if kind == "risk":
-            return float(RISKS.load(entry)(data.known_batch(network, torch.tensor(index)), NU).item())
-        return float(REGULARISERS.load(entry)(data.any_batch(network, torch.tensor(index)), NU).item())
+            found = RISKS.load(entry)(log.known_batch(index), _knobs(entry)).item()
+            return math.exp(0.1 * found) if entry == "lse" else float(found)
+        return float(REGULARISERS.load(entry)(log.any_batch(index), _knobs(entry)).item())
 
-    numbers = rows.tolist()
-    full = value(tuple(numbers))
+    full = value(numbers)
     partition = [value((a, b)) for a, b in zip(numbers[::2], numbers[1::2], strict=True)]
     pairs = [value(pair) for pair in itertools.combinations(numbers, 2)]
     assert np.mean(partition) == pytest.approx(full, rel=1e-12, abs=1e-15)
     assert np.mean(pairs) == pytest.approx(full, rel=1e-12, abs=1e-15)
 
 
+@pytest.mark.parametrize("name", [name for name in RISKS.names if name != "none"])
+def test_weighted_rows_stand_for_the_known_ones(name: str) -> None:
+    """A batch of all rows, the missing ones weighted 0 and the known ones N/n, is the mean over the known."""
+    log = _small_log()
+    everything = log.known_batch(range(6))
+    weighted = everything._replace(weight=log.rows.feedback_weight[0].double())
+    whole = RISKS.load(name)(weighted, _knobs(name)).item()
+    assert whole == pytest.approx(_on_known_rows(log, name)[1], rel=1e-6)
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_policies_side_by_side_have_their_own_numbers(name: str) -> None:
+    """Two policies with two values of every knob: as each alone."""
+    log = _small_log()
+    kind, entry = name.split(":")
+    load = RISKS.load if kind == "risk" else REGULARISERS.load
+    batch = log.known_batch(log.known) if kind == "risk" else log.any_batch(log.regularised)
+    one, other = _knobs(entry), replace(_knobs(entry), nu=0.2, translation=0.1)
+    both = Knobs(
+        nu=torch.tensor([[one.nu], [other.nu]]), translation=torch.tensor([[-0.3], [0.1]], dtype=torch.float64),
+        smoothing=torch.full((2, 1), float(one.smoothing), dtype=torch.float64),
+    )  # fmt: skip
+    stacked = batch._replace(log_pi=torch.stack([batch.log_pi, 2 * batch.log_pi]))
+    values = load(entry)(stacked, both)
+    if entry != "lpr":
+        assert values.shape == (2,)
+        alone = [load(entry)(batch, one), load(entry)(batch._replace(log_pi=2 * batch.log_pi), other)]
+        assert values.tolist() == pytest.approx([value.item() for value in alone], rel=1e-6)
+
+
 def test_action_weights_are_counted_over_the_regularised_rows() -> None:
     """Six rows of actions 0 0 0 1 2 2: N/m_a = 2, 6, 3. Known are four of actions 0 0 2 2: 2, –, 2."""
-    assert _small_log()[1].action_weight.tolist() == [2, 6, 3, 0]
-    assert _small_log(reg_on_known=True)[1].action_weight.tolist() == [2, 0, 2, 0]
+    assert _small_log().action_weight == [2, 6, 3, 0]
+    assert _small_log(reg_on_known=True).action_weight == [2, 0, 2, 0]
 
 
 # --- the sum ---
@@ -213,18 +319,19 @@ LEARNABLE = [pair for pair in itertools.product(RISKS.names, REGULARISERS.names)
 
 @pytest.mark.parametrize(("risk", "reg"), LEARNABLE)
 def test_objective_is_risk_plus_lam_times_regulariser(risk: str, reg: str) -> None:
-    network, data = _small_log()
-    known, rows = data.known_batch(network, data.known_rows), data.any_batch(network, data.reg_rows)
-    expected = RISKS.load(risk)(known, NU).item() + 3 * REGULARISERS.load(reg)(rows, NU).item()
-    assert objective_of(risk, reg, 3, NU)(known, rows).item() == pytest.approx(expected, rel=1e-12)
+    log, knobs = _small_log(), _knobs(risk)
+    known, rows = log.known_batch(log.known), log.any_batch(log.regularised)
+    expected = RISKS.load(risk)(known, knobs).item() + 3 * REGULARISERS.load(reg)(rows, knobs).item()
+    value = objective_of(risk, reg, 3, knobs)(known, rows)
+    assert value.total.item() == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("reg", REGULARISERS.names)
 def test_lam_zero_is_the_plain_risk(reg: str) -> None:
-    network, data = _small_log()
-    known, rows = data.known_batch(network, data.known_rows), data.any_batch(network, data.reg_rows)
-    assert torch.equal(objective_of("tips", reg, 0, NU)(known, rows), RISKS.load("tips")(known, NU))
-    assert objective_of("tips", reg, 0, NU).regulariser is None
+    log, knobs = _small_log(), Knobs(nu=NU)
+    known, rows = log.known_batch(log.known), log.any_batch(log.regularised)
+    assert torch.equal(objective_of("tips", reg, 0, knobs)(known, rows).total, RISKS.load("tips")(known, knobs))
+    assert objective_of("tips", reg, 0, knobs).regulariser is None
 
 
 # --- optima, on a population that is enumerated ---
@@ -234,21 +341,31 @@ PI0 = PI0_COUNTS / 20
 MARGINAL = PI0.mean(axis=0)  # the contexts are equally frequent
 
 
-def _optimum(reg: str) -> npt.NDArray[np.float64]:
-    """π(a|x) of the linear policy that minimises the regulariser over all rows of the population."""
+ROW_COSTS = -np.array([[1.0, 0.2, 0.0], [0.0, 1.0, 0.4], [0.3, 0.0, 1.0]])  # c(x, a)
+
+
+def _optimum(risk: str, reg: str, lam: float = 1.0, *, exact: bool = False, **knobs: Any) -> npt.NDArray[np.float64]:
+    """π(a|x) of the linear policy that minimises the objective over all rows of the population."""
     pairs = [(x, a) for x in range(3) for a in range(3) for _ in range(PI0_COUNTS[x, a])]
     contexts, action = [x for x, _ in pairs], [a for _, a in pairs]
-    arrays = arrays_of(one_hot(contexts, 3), action, PI0[contexts, action], np.full(len(pairs), np.nan))
-    data = _in_float64(device_log(arrays, 3, reg_on_known=False, device=CPU))
+    known = risk != "none"
+    cost = ROW_COSTS[contexts, action] if known else np.full(len(pairs), np.nan)
+    arrays = arrays_of(one_hot(contexts, 3), action, PI0[contexts, action], cost, pi0=PI0[contexts])
+    rows, _ = _rows(arrays, 3, reg_on_known=False)
     network = build_network(NetworkSpec("linear", ContextSpec("float32", (3,)), 3)).double()
-    objective = objective_of("none", reg, 1.0, 0.0)
+    objective = objective_of(risk, reg, lam, Knobs(**{"nu": 0.0, **knobs}), exact=exact)
     optimizer = torch.optim.LBFGS(
         network.parameters(), max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
     )
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        loss = objective(None, data.any_batch(network, data.reg_rows))
+        log_policy = torch.log_softmax(network(rows.context), dim=1)
+        log_pi = log_policy.gather(1, rows.action[:, None]).squeeze(1)
+        p, pi0 = torch.tensor(PI0[contexts, action]), torch.tensor(PI0[contexts])
+        any_batch = AnyBatch(log_pi, p, rows.action_weight[0].double(), log_policy=log_policy, pi0=pi0)
+        known_batch = KnownBatch(log_pi, p, torch.tensor(cost)) if known else None
+        loss = objective(known_batch, any_batch).total
         torch.autograd.backward(loss)
         return loss
 
@@ -258,11 +375,47 @@ def _optimum(reg: str) -> npt.NDArray[np.float64]:
     return pi
 
 
+def _normalised(table: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    return table / table.sum(axis=1, keepdims=True)
+
+
+@pytest.mark.parametrize("beta", [0.0, 1.0, 2.5])
+def test_sharpened_wce_optimum_is_a_power_of_the_logging_policy(beta: float) -> None:
+    """Σ_x Σ_a π₀·π₀^β·(−log π) is least at π ∝ π₀^{1+β}."""
+    assert np.abs(_optimum("none", "wce", sharpen=beta) - _normalised(PI0 ** (1 + beta))).max() < 1e-6
+
+
+def test_cap_levels_the_weights_above_it() -> None:
+    """Weights min(π₀, 0.3)^2: the optimum is π ∝ π₀·min(π₀, 0.3)²."""
+    expected = _normalised(PI0 * np.minimum(PI0, 0.3) ** 2)
+    assert np.abs(_optimum("none", "wce", sharpen=2.0, cap=0.3) - expected).max() < 1e-6
+
+
+@pytest.mark.parametrize("lam", [0.2, 1.0])
+def test_tips_with_exact_kl_reaches_the_tilted_logging_policy(lam: float) -> None:
+    """E[c(x, π)] + λ·KL(π‖π₀) is least at π ∝ π₀·exp(−c/λ)."""
+    expected = _normalised(PI0 * np.exp(-ROW_COSTS / lam))
+    assert np.abs(_optimum("tips", "kl", lam, exact=True) - expected).max() < 1e-6
+
+
+def test_exact_wce_alone_reaches_the_logging_policy() -> None:
+    assert np.abs(_optimum("none", "wce", exact=True) - PI0).max() < 1e-6
+
+
+def test_tips_with_sampled_kl_reaches_its_own_optimum() -> None:
+    """c·π + λ·w·π·log(π/π₀), w = π₀/M_a: on the simplex c + λw(log(π/π₀) + 1) = μ, so
+    π = π₀·exp((μ − c)/(λw) − 1) with the μ that makes it sum to 1."""
+    lam, weight = 0.7, PI0 / MARGINAL
+    expected = np.stack([_kl_row(PI0[x], lam * weight[x], ROW_COSTS[x]) for x in range(3)])
+    assert np.abs(_optimum("tips", "kl", lam) - expected).max() < 1e-6
+    assert np.abs(_optimum("tips", "kl", lam, exact=True) - expected).max() > 0.02
+
+
 def test_wce_optimum_sharpens_the_logging_policy() -> None:
     """Σ_x q(x) Σ_a (π₀²/M_a)·(−log π) is least at π ∝ π₀²/M_a, M_a the marginal of the action."""
     expected = PI0**2 / MARGINAL
     expected /= expected.sum(axis=1, keepdims=True)
-    assert np.abs(_optimum("wce") - expected).max() < 1e-6
+    assert np.abs(_optimum("none", "wce") - expected).max() < 1e-6
     assert np.abs(PI0 - expected).max() > 0.05  # far from π₀ itself: the test can tell them apart
 
 
@@ -271,16 +424,18 @@ def test_kl_optimum_of_the_sampled_form() -> None:
     π = π₀·exp(μ/w_a − 1) with the μ that makes it sum to 1. Not π₀: the per-action form is not the divergence."""
     weight = PI0 / MARGINAL
     expected = np.stack([_kl_row(PI0[x], weight[x]) for x in range(3)])
-    assert np.abs(_optimum("kl") - expected).max() < 1e-6
+    assert np.abs(_optimum("none", "kl") - expected).max() < 1e-6
     assert np.abs(PI0 - expected).max() > 0.02
 
 
-def _kl_row(pi0: npt.NDArray[np.float64], weight: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+def _kl_row(
+    pi0: npt.NDArray[np.float64], weight: npt.NDArray[np.float64], cost: npt.NDArray[np.float64] | float = 0.0
+) -> npt.NDArray[np.float64]:
     low, high = -50.0, 50.0
     for _ in range(200):
         middle = (low + high) / 2
-        low, high = (middle, high) if (pi0 * np.exp(middle / weight - 1)).sum() < 1 else (low, middle)
-    row: npt.NDArray[np.float64] = pi0 * np.exp(low / weight - 1)
+        low, high = (middle, high) if (pi0 * np.exp((middle - cost) / weight - 1)).sum() < 1 else (low, middle)
+    row: npt.NDArray[np.float64] = pi0 * np.exp((low - cost) / weight - 1)
     return row
 
 
@@ -296,7 +451,9 @@ def test_methods_are_different_combinations_with_different_titles() -> None:
 def test_method_name_inverts_the_table(name: str) -> None:
     method = METHODS[name]
     assert method_name(method.risk, method.reg, method.reg_rows) == name
-    assert method.risk in RISKS.names
+    deep = method.risk_of(True)
+    assert method_name(deep, method.reg, method.reg_rows, deep=True) == name
+    assert {method.risk, deep} <= set(RISKS.names)
     assert method.reg in REGULARISERS.names
     assert method.reg_rows in ("all", "known")
 

@@ -72,7 +72,7 @@ def test_numbers_are_standardised_over_many_batches(tmp_path: Path, monkeypatch:
     """The moments are merged batch by batch; a large mean must not cost the digits of the spread."""
     monkeypatch.setattr(table, "_READ_ROWS", 7)
     values = 1e9 + np.random.default_rng(0).normal(0, 1, 100)
-    data = load(tmp_path / "t.parquet", {"x": values, "label": ["a"] * 100}, test_share=0)
+    data = load(tmp_path / "t.parquet", {"x": values, "label": list("ab") * 50}, test_share=0)
     assert np.allclose(contexts(data, "train")[:, 0], (values - values.mean()) / values.std(), atol=1e-5)
 
 
@@ -161,7 +161,9 @@ def test_categories_are_text(tmp_path: Path) -> None:
     values = ["red", "blue", "red", "green", "blue", "black"]
     both = [
         contexts(
-            load(tmp_path / f"{dtype}.parquet", {"t": pl.Series(values, dtype=dtype), "label": [1] * 6, "split": SIX}),
+            load(
+                tmp_path / f"{dtype}.parquet", {"t": pl.Series(values, dtype=dtype), "label": [0, 1] * 3, "split": SIX}
+            ),
             "train",
         )
         for dtype in (pl.String, pl.Categorical)
@@ -176,6 +178,24 @@ def test_columns_named_count(path: Path) -> None:
     assert contexts(data, "train")[:, 3:].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
     data = load(path, columns, test_share=0, label_column="count")
     assert labels(data, "train") == [0, 1, 0, 1]
+
+
+def test_dropped_columns(path: Path) -> None:
+    """By name and by glob; a dropped split is no split."""
+    columns = {"id": [9, 8, 7, 6], "x_1": [1, 2, 3, 4], "x_2": [1, 2, 3, 4], "z": [1, 1, 2, 2], "label": list("abab")}
+    data = load(path, columns, drop_columns="id, x_*", test_share=0)
+    assert data.context.shape == (1,)
+    assert "dropped as asked: id, x_1, x_2" in data.notes
+    columns["split"] = ["left", "right", "left", "right"]
+    assert load(path, columns, drop_columns="split", test_share=0).context.shape == (4,)
+
+
+def test_split_column(path: Path) -> None:
+    columns = {"x": [1, 2, 3, 4, 5, 6], "label": list("ababab"), "fold": SIX, "split": list("lrlrlr")}
+    data = load(path, columns, split_column="fold")
+    assert (labels(data, "train"), labels(data, "test")) == ([0, 1, 0, 1], [0, 1])
+    assert data.context.shape == (3,)  # x, and split as a text like any other
+    assert load(path, columns, split_column="", test_share=0).context.shape == (5,)
 
 
 # --- labels ---
@@ -196,6 +216,48 @@ def test_label_values_in_order_become_actions(path: Path, values: list[Any], ord
     assert data.labels == ordered
     assert data.classes == len(ordered)
     assert labels(data, "train") == [ordered.index(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("values", "said"),
+    [
+        ([0.5, 2.5] * 4, "the values of y have fractions, and each of the 2 becomes an action: is it a class?"),
+        (
+            [*range(7), 0],
+            "most of the 8 rows have a y of their own, and each of the 7 becomes an action: is it a class?",
+        ),
+        ([0.0, 1.0] * 4, None),  # whole numbers as floats: how a table with gaps has them
+        ([1, 2, 3, 4] * 2, None),
+    ],
+)
+def test_labels_that_are_probably_no_classes_are_warned_of(
+    run: Callable[..., Any], tmp_path: Path, values: list[Any], said: str | None
+) -> None:
+    pl.DataFrame({"x": range(8), "y": values}).write_parquet(tmp_path / "t.parquet")
+    ran = run("make-logs", "--dataset", "t.parquet", "--label-column", "y", "--epochs", 0, "--quiet", "-o", "x.parquet")
+    assert (ran.code, ran.stderr) == (0, "" if said is None else f"warning: {said}\n")
+
+
+def test_the_log_knows_what_its_actions_stand_for(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Also after a mask; inspect shows it. Numbers that are the actions' own need no names."""
+    pl.DataFrame({"x": range(8), "y": ["up", "down"] * 4, "n": [0, 1] * 4}).write_csv(tmp_path / "t.csv")
+    for label, names in (("y", ("down", "up")), ("n", ())):
+        flags = ("--epochs", 0, "--force", "--label-column", label)
+        assert run("make-logs", "--dataset", "t.csv", *flags, "-o", "a.parquet").code == 0
+        assert run("mask", "--rho", 0.5, "a.parquet", "--force", "-o", "b.parquet").code == 0
+        for name in ("a", "b"):
+            with open_logs([str(tmp_path / f"{name}.parquet")]) as log:
+                assert log.spec.action_names == names
+    assert run("make-logs", "--dataset", "t.csv", "--epochs", 0, "--label-column", "y", "-o", "c.parquet").code == 0
+    ran = run("inspect", "c.parquet", "--json")
+    assert json.loads(ran.stdout)["action_names"] == ["down", "up"]
+
+
+def test_very_long_names_of_actions_are_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(table, "_LONGEST_NAMES", 5)
+    for texts, kept in ((["ab", "cde"], 2), (["abc", "cde"], 0)):
+        data = load(tmp_path / "t.parquet", {"x": [1, 2], "label": texts}, test_share=0)
+        assert len(data.action_names) == kept
 
 
 def test_categorical_and_date_labels(tmp_path: Path) -> None:
@@ -233,14 +295,30 @@ def test_every_fault_of_a_table_is_told(path: Path, monkeypatch: pytest.MonkeyPa
     assert refusal(path, {"label": list("ab")}) == (
         "TABLE: it has no numeric or text column beside 'label' to learn from"
     )
-    assert refusal(path, {**six, "split": ["train"] * 5 + ["valid"]}) == (
-        "TABLE: column 'split' must be train or test, found 'valid'; rename or mend it"
+    for first, found in (("valid", "valid"), (1, "1"), (None, "None")):
+        kind = type(first)
+        assert refusal(path, {**six, "split": [first, *([kind(1)] * 5 if kind is int else SIX[1:])]}) == (
+            f"TABLE: column 'split' must be train or test, found '{found}'; mend it, name another with --split-column, "
+            "or '' for a random one"
+        )
+    assert refusal(path, {**six, "split": SIX}, split_column="fold") == (
+        "TABLE: no column 'fold' for --split-column (its columns: x, label, split)"
     )
-    assert refusal(path, {**six, "split": [1, 2, 1, 1, 1, 1]}) == (
-        "TABLE: column 'split' must be train or test, found '1'; rename or mend it"
+    assert refusal(path, {**six, "label": SIX}, split_column="label") == (
+        "TABLE: column 'label' cannot be both --label-column and --split-column"
     )
-    assert refusal(path, {**six, "split": [None, *SIX[1:]]}) == (
-        "TABLE: column 'split' must be train or test, found 'None'; rename or mend it"
+    assert refusal(path, {"x": [1, 2], "label": ["a", "a"]}) == (
+        "TABLE: column 'label' has one value only (a), so there is nothing to choose between: choose another "
+        "--label-column"
+    )
+    assert refusal(path, six, drop_columns="x,z_*") == (
+        "TABLE: --drop-columns 'z_*' drops nothing: there is no such column (its columns: x, label)"
+    )
+    assert refusal(path, six, drop_columns="label") == (
+        "TABLE: --drop-columns 'label' drops nothing: that is the column to predict"
+    )
+    assert refusal(path, six, drop_columns="*") == (
+        "TABLE: it has no numeric or text column beside 'label' to learn from"
     )
     assert refusal(path, {**six, "split": ["test"] * 6}) == "TABLE: it has no train rows with a 'label'"
     assert refusal(path, six, test_share=1) == "TABLE: it has no train rows with a 'label'"
@@ -260,7 +338,8 @@ def test_nested_label_or_split_is_refused(tmp_path: Path) -> None:
         "--label-column"
     )
     assert refusal(path, {"x": [1, 2], "label": [1, 2], "split": [["train"], ["test"]]}) == (
-        "TABLE: column 'split' must be text, found List(String); rename it"
+        "TABLE: column 'split' must be text, found List(String); name another with --split-column, or '' for a "
+        "random one"
     )
     data = load(path, {"x": [1, 2], "nested": [[1], [2]], "label": [1, 2]}, test_share=0)
     assert data.context.shape == (1,)
@@ -274,6 +353,27 @@ def test_a_csv_that_is_none(tmp_path: Path, content: bytes) -> None:
         table.load(DatasetSettings(dataset=str(path)))
     assert str(caught.value).startswith(f"{path} cannot be read as CSV (")
     assert str(caught.value).endswith("): mend it")
+
+
+@pytest.mark.parametrize(
+    ("start", "rest", "width"),
+    [
+        ("1", ("2.5", "3", "4"), 1),  # whole numbers, then a fraction
+        ("", ("4", "5", "6"), 2),  # nothing but gaps at first: a number and the mark of its gaps
+        ("1", ("red", "2", "3"), 4),  # a text all along
+        ("2024-01-01", ("red", "blue", "red"), 3),
+        ("2024-01-01", ("2024-01-02",) * 3, 0),
+    ],
+)
+def test_types_of_a_csv_are_those_of_all_its_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str, rest: tuple[str, ...], width: int
+) -> None:
+    """The first rows, from which types are guessed, are not taken for all of them."""
+    monkeypatch.setattr(table, "_TYPED_ROWS", 4)
+    path = tmp_path / "t.csv"
+    path.write_text("x,z,label\n" + f"{start},1,a\n" * 6 + "".join(f"{x},2,b\n" for x in rest))
+    data = table.load(DatasetSettings(dataset=str(path), test_share=0))
+    assert data.context.shape == (width + 1,)
 
 
 def test_a_parquet_that_is_none_and_a_file_that_is_not_there(tmp_path: Path) -> None:
@@ -354,7 +454,7 @@ def test_csv_becomes_a_log(run: Callable[..., Any], tmp_path: Path) -> None:
     assert arrays.rows == 4000
     assert facts["argmax_accuracy"] > 0.6
     assert "2 numeric columns standardised: x, price" in ran.stderr
-    assert "1 text columns one-hot: t (5)" in ran.stderr
+    assert "1 text column one-hot: t (5)" in ran.stderr
     assert "the values of label become the actions 0 = a, 1 = b, 2 = c" in ran.stderr
     assert log.spec.actions == facts["actions"] == 3
 
@@ -378,7 +478,8 @@ def test_cost_expression(make: Callable[..., LogArrays], tmp_path: Path) -> None
     expected = np.where(log.action == log.label, -np.asarray(columns["price"]), log.propensity)
     assert np.allclose(log.cost, expected)
     assert set(make("--dataset", "t.csv", "--cost", "-0.5").cost.tolist()) == {-0.5}
-    assert np.array_equal(make("--dataset", "t.csv", "--cost", "action").cost, log.action)
+    log = make("--dataset", "t.csv", "--cost", "action")
+    assert np.array_equal(log.cost, log.action)
 
 
 @pytest.mark.parametrize(
@@ -391,8 +492,36 @@ def test_cost_expression(make: Callable[..., LogArrays], tmp_path: Path) -> None
         ),
         ("SELECT 1", "--cost must be match or a SQL expression such as"),
         ("", "--cost must be match or a SQL expression such as"),
-        ("-revenue", "--cost '-revenue' cannot be computed ("),
-        ("t", "--cost 't' cannot be computed ("),
+        (
+            "-revenue",
+            "--cost '-revenue': there is no column 'revenue': the columns are x, t, label, price, action, propensity; "
+            "action and label are numbers from 0\n",
+        ),
+        ("t", "--cost 't' must give numbers, found text: the columns are "),
+        (
+            "CAST('2024-01-01' AS DATE)",
+            "--cost \"CAST('2024-01-01' AS DATE)\" must give numbers, found dates or times: ",
+        ),
+        (
+            "label = 'a'",
+            "--cost \"label = 'a'\" cannot be computed (cannot compare string with numeric type (i32)): the ",
+        ),
+        (
+            "price - AVG(price)",
+            "--cost 'price - AVG(price)': the cost of a row must come from that row alone, found AVG, which is of many "
+            "rows: make it a column of the table first\n",
+        ),
+        (
+            "-max(price, 0)",
+            "--cost '-max(price, 0)': the cost of a row must come from that row alone, found MAX, which is of many "
+            "rows: make it a column of the table first; the largest of several numbers is GREATEST\n",
+        ),
+        (
+            "FIRST_VALUE(x) OVER (ORDER BY price)",
+            "--cost 'FIRST_VALUE(x) OVER (ORDER BY price)': the cost of a row must ",
+        ),
+        ("ROW_NUMBER() over(order by x)", "--cost 'ROW_NUMBER() over(order by x)': the cost of a row must "),
+        ("COUNT(*)", "--cost 'COUNT(*)': the cost of a row must come from that row alone, found COUNT"),
         (
             "x",
             "--cost 'x' must give a finite number for every row, found null, NaN or infinity: use COALESCE or CASE for "
@@ -411,10 +540,39 @@ def test_wrong_cost_expression(run: Callable[..., Any], tmp_path: Path, cost: st
     assert [file.name for file in tmp_path.iterdir()] == ["t.csv"]
 
 
-def test_unknown_column_of_a_cost_is_told_with_those_there_are(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_words_of_aggregates_in_names_and_texts_are_no_aggregates(
+    make: Callable[..., LogArrays], tmp_path: Path
+) -> None:
+    columns = {**many(100), "sum": [2.0] * 100, "max(x)": [3.0] * 100}
+    pl.DataFrame(columns).write_csv(tmp_path / "t.csv")
+    cost = "CASE WHEN t = 'SUM(x)' THEN 0 ELSE -sum - \"max(x)\" * ABS(ROUND(price * 0)) - GREATEST(sum, 7) END"
+    assert set(make("--dataset", "t.csv", "--cost", cost).cost.tolist()) == {-9}
+
+
+def test_wrong_cost_is_told_before_a_policy_is_fitted(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     pl.DataFrame(many(50)).write_csv(tmp_path / "t.csv")
-    ran = run("make-logs", "--dataset", "t.csv", "--epochs", 0, "--cost", "-revenue")
-    assert ran.stderr.endswith("): the columns are x, t, label, price, action, propensity\n")
+    monkeypatch.setattr("s2bl_cli.logging_policy.make_logs.fit_network", None)
+    assert run("make-logs", "--dataset", "t.csv", "--cost", "-revenue").code == 2
+    assert run("make-logs", "--dataset", "t.csv", "--cost", "t").code == 2
+
+
+def test_what_a_cost_is_computed_from_is_no_feature(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Revenue is known after the decision: as a feature it would tell the policy what came of it."""
+    pl.DataFrame(many(200)).write_csv(tmp_path / "t.csv")
+    flags = ("make-logs", "--dataset", "t.csv", "--epochs", 0, "--cost", "-price", "--force", "-o", "x.parquet")
+    ran = run(*flags)
+    assert "left out of the features because --cost uses them: price (--keep-cost-columns keeps them)\n" in ran.stderr
+    with open_logs([str(tmp_path / "x.parquet")]) as log:
+        assert log.spec.context.shape == (2 + 5,)  # x and its gaps, t
+    ran = run(*flags, "--keep-cost-columns")
+    assert "left out" not in ran.stderr
+    with open_logs([str(tmp_path / "x.parquet")]) as log:
+        assert log.spec.context.shape == (3 + 5,)
+        (step,) = log.lineages
+    assert step is not None
+    assert step.settings["keep-cost-columns"] is True
 
 
 def test_cost_noise_flips_its_share(make: Callable[..., LogArrays], tmp_path: Path) -> None:

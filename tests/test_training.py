@@ -16,11 +16,15 @@ from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_p
 from s2bl_cli.errors import ContractError, RunError, SettingError
 from s2bl_cli.models.network import build_network, network_from
 from s2bl_cli.objectives.methods import DEFAULT_METHOD, METHODS
-from s2bl_cli.objectives.objective import objective_of
-from s2bl_cli.training.device_log import DeviceLog, device_log
-from s2bl_cli.training.loop import fit
-from s2bl_cli.training.sampling import shuffled
+from s2bl_cli.training.groups import Group, TrainRows
+from s2bl_cli.training.learners.network_learner import NetworkLearner
+from s2bl_cli.training.learners.stacked_linear import StackedLinear
+from s2bl_cli.training.log_facts import count_log
+from s2bl_cli.training.rows import Filling, Rows, rows_on_device
+from s2bl_cli.training.sampling import generators_of, sample
 from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.train import train_policies
+from s2bl_cli.training.watching import ProgressWatcher
 
 ACTIONS = 3
 
@@ -32,6 +36,11 @@ def _log(path: Path, arrays: LogArrays) -> Path:
 def _same(one: Policy, other: Policy) -> bool:
     assert one.tensors.keys() == other.tensors.keys()
     return all(np.array_equal(one.tensors[name], other.tensors[name]) for name in one.tensors)
+
+
+def _close(one: Policy, other: Policy) -> bool:
+    """The same numbers but for float rounding."""
+    return all(np.allclose(one.tensors[name], other.tensors[name], rtol=1e-4, atol=1e-5) for name in one.tensors)
 
 
 def _policy_bytes(policy: Policy, folder: Path, log: Path) -> bytes:
@@ -243,42 +252,49 @@ def test_loss_beyond_float32_is_told(tmp_path: Path) -> None:
 # --- where it computes ---
 
 
-def _step_parts() -> tuple[Any, DeviceLog]:
-    torch.manual_seed(0)
-    network = build_network(NetworkSpec("mlp", ContextSpec("float32", (ACTIONS,)), ACTIONS, (4,)))
-    return network, device_log(blobs(known=0.5), ACTIONS, reg_on_known=False, device=CPU)
+def _parts(device: torch.device = CPU, rows: LogArrays | None = None) -> Rows:
+    train_rows = TrainRows(rows or blobs(known=0.5), np.arange(400 if rows is None else rows.rows))
+    facts = count_log([train_rows], [Group(0)], ACTIONS, reg_on_known=False)
+    return rows_on_device(train_rows, [Group(0)], facts, Filling(None, None), reg_on_known=False, device=device)
 
 
-def test_tensors_of_a_step_live_on_the_networks_device() -> None:
-    network, data = _step_parts()
+def _tensors(rows: Rows) -> list[torch.Tensor]:
+    return [one for value in rows if value is not None for one in (value if isinstance(value, tuple) else (value,))]
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_tensors_of_a_step_live_on_the_policys_device(model: str) -> None:
+    rows = _parts()
+    network = build_network(NetworkSpec(model, ContextSpec("float32", (ACTIONS,)), ACTIONS, (4,) * (model == "mlp")))
+    learner = StackedLinear(network, 1, 1) if model == "linear" else NetworkLearner(network, bf16=False, compiled=False)
     with default_device_elsewhere():
-        batch = shuffled(data.known_rows, 2, 8, torch.Generator("cpu"))[0]
-        known, rows = data.known_batch(network, batch), data.any_batch(network, batch)
-        loss = objective_of("tips", "wce", 1.0, 0.001)(known, rows)
-    home = next(network.parameters()).device
-    assert {tensor.device for tensor in (*data, batch, *known, *rows, loss)} == {home}
+        batches = sample(rows, 2, 8, [generators_of(0, CPU)], mixed=False, has_risk=True, has_regulariser=True)
+        assert batches.known is not None
+        log_pi = learner.log_pi(rows.context, batches.known[0], rows.action[batches.known[0]])
+        log_policy = learner.log_policy(rows.context, batches.known[0])
+    everything = [*_tensors(rows), batches.known, batches.regularised, log_pi, log_policy, *learner.parameters]
+    assert {tensor.device for tensor in everything if tensor is not None} == {CPU}
 
 
 def test_log_is_moved_where_it_is_told() -> None:
     """All of it, and never the labels."""
-    rows = blobs(known=0.5)
-    data = device_log(rows, ACTIONS, reg_on_known=False, device=torch.device("meta"))
-    assert {tensor.device.type for tensor in data} == {"meta"}
-    assert {tensor.dtype for tensor in (data.p, data.c, data.action_weight)} == {torch.float32}
-    assert data.context.dtype == torch.float32
+    rows = _parts(torch.device("meta"))
+    assert {tensor.device.type for tensor in _tensors(rows)} == {"meta"}
+    assert {tensor.dtype for tensor in (rows.p, rows.c, rows.action_weight, rows.context)} == {torch.float32}
     images = arrays_of(np.zeros((2, 1, 2, 2), np.uint8), [0, 1], [0.5, 0.5], [0, 0])
-    assert (
-        device_log(images, ACTIONS, reg_on_known=False, device=CPU).context.dtype == torch.uint8
-    )  # a quarter's memory
+    assert _parts(rows=images).context.dtype == torch.uint8  # a quarter's memory
 
 
-def test_progress_counts_epochs() -> None:
-    network, data = _step_parts()
+@pytest.mark.parametrize(("model", "told_epochs"), [("linear", [1, 2, 3]), ("mlp", [1, 2, 3, 4, 5, 6])])
+def test_progress_counts_epochs(tmp_path: Path, model: str, told_epochs: list[int]) -> None:
+    """Linear policies take theirs together, networks one after another."""
     told: list[tuple[int, str]] = []
-    objective = objective_of("tips", "none", 0.0, 0.001)
-    fit(network, data, objective, TrainSettings(method="tips", epochs=3), lambda done, note: told.append((done, note)))
-    assert [done for done, _ in told] == [1, 2, 3]
-    losses = [float(note.removeprefix("loss ")) for _, note in told]
+    watcher = ProgressWatcher(lambda done, note: told.append((done, note)))
+    settings = TrainSettings(method="tips", model=model, seeds="0,1", epochs=3, lr=0.01)
+    with open_logs([str(_log(tmp_path / "log.parquet", blobs()))]) as log:
+        train_policies(log, settings, CPU, lambda what, epochs: watcher)
+    assert [done for done, _ in told] == told_epochs
+    losses = [float(note.split()[1]) for _, note in told]
     assert losses[2] < losses[0] < 0
 
 
@@ -292,7 +308,8 @@ def test_method_resolves_to_its_parts_and_back(method: str) -> None:
     resolved = settings.resolved()
     parts = METHODS[method]
     assert (resolved.risk, resolved.reg, resolved.reg_rows) == (parts.risk, parts.reg, parts.reg_rows)
-    assert resolved.lam is not None
+    assert (resolved.lam is None) == (parts.reg == "none")
+    assert None not in (resolved.epochs, resolved.lr, resolved.optimizer, resolved.schedule, resolved.sampling)
     assert resolved.resolved() == resolved
     assert TrainSettings(risk=parts.risk, reg=parts.reg, reg_rows=parts.reg_rows).resolved() == resolved
 
@@ -308,7 +325,7 @@ def test_rows_of_no_regulariser_mean_nothing() -> None:
 
 def test_combination_without_a_name_is_recorded_by_its_parts() -> None:
     resolved = TrainSettings(risk="none", reg="wce", reg_rows="known", lam=2.0).resolved()
-    assert (resolved.method, resolved.name, resolved.lam) == (None, "none+wce-known", 2.0)
+    assert (resolved.method, resolved.name, resolved.lam) == (None, "none+wce-known", "2")
 
 
 @pytest.mark.parametrize(

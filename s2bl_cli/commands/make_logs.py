@@ -40,14 +40,10 @@ def make_logs(
     A logging policy is fitted to the labels and draws one action for each row; the row's cost is −1 where
     the action is the label and 0 elsewhere.
     """
-    from s2bl_cli.contract.atomic import check_output
-
     console = console_of(quiet=quiet, as_json=json, output=output)
     target = output or f"{data.short_name}-tau{settings.tau:g}.parquet"
-    for file in (target, *([save_policy] if save_policy is not None else [])):
-        check_output(file, force=force)
     device = run.start()
-    from s2bl_cli.logging_policy.conversion import Targets, convert  # imports torch: after the quick checks
+    from s2bl_cli.logging_policy.conversion import Targets, convert  # imports torch: after the checks of the flags
 
     written = convert(data, features, settings, device, Targets(target, save_policy, force), console)
     facts = written.summary()

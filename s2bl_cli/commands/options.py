@@ -10,6 +10,7 @@ from typing import Annotated, Any, Literal
 import typer
 
 from s2bl_cli.console import Console
+from s2bl_cli.console import counted as counted  # one of the words that commands share
 from s2bl_cli.settings import Declaration, declaration, flag
 
 LOG_PANEL = "Logs that other tools made"
@@ -26,11 +27,6 @@ def output_option(default: str) -> Any:
 def shown(target: str) -> str:
     """An output's name in a sentence."""
     return "stdout" if target == "-" else target
-
-
-def counted(number: int, thing: str, things: str | None = None) -> str:
-    """`1 log`, `2 logs`."""
-    return f"{number:,} {thing if number == 1 else things or thing + 's'}"
 
 
 Force = Annotated[bool, typer.Option("--force", help="replace the output if it exists", rich_help_panel=RUN_PANEL)]

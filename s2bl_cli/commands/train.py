@@ -1,5 +1,6 @@
-"""`s2bl train`: learn a policy from a log."""
+"""`s2bl train`: learn policies from a log."""
 
+import os
 from typing import Annotated
 
 from s2bl_cli.commands.options import (
@@ -10,6 +11,7 @@ from s2bl_cli.commands.options import (
     LogsArgument,
     Quiet,
     console_of,
+    counted,
     output_option,
     settings_as_flags,
     shown,
@@ -17,56 +19,77 @@ from s2bl_cli.commands.options import (
 from s2bl_cli.console import FEW_STEPS, few_steps
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.models.run_settings import RunSettings
+from s2bl_cli.training.run_options import RunOptions
 from s2bl_cli.training.settings import TrainSettings
 
-Output = Annotated[str | None, output_option("LOGS-METHOD-seed0.safetensors")]
+Output = Annotated[str | None, output_option("LOGS-METHOD-seed0.safetensors; a folder/ for several")]
 
 
-@settings_as_flags(columns=LOG_PANEL, run=RUN_PANEL)
+@settings_as_flags(columns=LOG_PANEL, options=RUN_PANEL, run=RUN_PANEL)
 def train(
     logs: LogsArgument,
     settings: TrainSettings,
     columns: LogColumns,
+    options: RunOptions,
     run: RunSettings,
     output: Output = None,
     force: Force = False,
     quiet: Quiet = False,
     json: Json = False,
 ) -> None:
-    """Learn a policy from logs whose feedback is partly missing.
+    """Learn policies from logs whose feedback is partly missing.
 
     By default WCE-S2BL: truncated IPS on the rows with feedback, plus λ times the weighted cross-entropy on
-    all rows. Only the rows of the train split are learned from, and labels are never read.
+    all rows. Only the rows of the train split are learned from, and labels are never read. Several --seeds, --lam,
+    --sharpen, --nu or --translation train one policy each, linear ones side by side; --select keeps the best.
     """
     from s2bl_cli.contract.atomic import check_output
     from s2bl_cli.contract.logs.reading import open_logs
-    from s2bl_cli.contract.policies import write_policy
+    from s2bl_cli.contract.policies import read_policy, write_policy
+    from s2bl_cli.training.naming import targets_of
 
     console = console_of(quiet=quiet, as_json=json, output=output)
+    prior = None if settings.prior is None else read_policy(settings.prior)
     with open_logs(logs, columns) as log:
-        target = output or f"{log.stem}-{settings.name}-seed{settings.seed}.safetensors"
-        check_output(target, force=force)
+        targets = targets_of(settings, output, log.stem)
+        if output is not None and output.endswith("/"):
+            os.makedirs(output, exist_ok=True)
+        for target in (*targets, *filter(None, [options.history])):
+            check_output(target, force=force)
         device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
-        from s2bl_cli.training.loop import train_policy  # imports torch: after the quick checks
+        from s2bl_cli.training.train import TrainingRun  # imports torch: after the quick checks
 
-        with console.progress(f"training {settings.name}", settings.epochs, "epochs") as advance:
-            policy = train_policy(log, settings, device, advance)
-    write_policy(policy, target, force=force)
+        trained = TrainingRun(log, settings, options, device, prior, targets[0]).policies(console)
+    for one, target in zip(trained, targets, strict=True):
+        write_policy(one.policy, target, force=force)
+    if options.history is not None:
+        from s2bl_cli.training.histories import write_curves
+
+        write_curves(trained, targets, settings, options.history, force=force)
+    first = trained[0].policy
     console.say(
-        f"{shown(target)}: {settings.name}, {policy.network.model} policy over {policy.network.actions} actions, "
-        f"learned from {policy.training_rows:,} rows, {policy.training_known:,} of them with feedback"
+        f"{settings.name}, {counted(len(trained), 'policy', 'policies')} of the {first.network.model} model over "
+        f"{first.network.actions} actions, learned from {first.training_rows:,} rows, {first.training_known:,} of them "
+        f"with feedback"
     )
-    steps = settings.epochs * (policy.training_rows // min(settings.batch_size, policy.training_rows))
+    for one, target in zip(trained, targets, strict=True):
+        chosen = "" if one.estimate is None else f", {settings.selector} {one.estimate:.4f} on held-out rows"
+        console.say(f"{shown(target)}: seed {one.seed}, {one.combination.told(settings.reg_name)}{chosen}")
+    steps = (settings.resolved().epochs or 0) * max(1, first.training_rows // settings.batch_size)
     if steps < FEW_STEPS:
         console.say(few_steps(steps))
     console.summary(
         {
-            "output": target,
+            "outputs": targets,
             "method": settings.name,
-            "model": policy.network.model,
-            "actions": policy.network.actions,
-            "rows": policy.training_rows,
-            "known": policy.training_known,
+            "model": first.network.model,
+            "actions": first.network.actions,
+            "rows": first.training_rows,
+            "known": first.training_known,
             "device": str(device),
+            "policies": [
+                {"output": target, "seed": one.seed, **one.combination._asdict(), "estimate": one.estimate}
+                for one, target in zip(trained, targets, strict=True)
+            ],
         }
     )

@@ -23,6 +23,24 @@ from s2bl_cli.errors import OutputError, one_line
 STANDARD_STREAM = "-"
 
 _NUMBERS = itertools.count()
+_OTHER_FORMATS = (
+    *(
+        ".arrow",
+        ".avro",
+        ".csv",
+        ".feather",
+        ".gz",
+        ".html",
+        ".json",
+        ".jsonl",
+        ".md",
+        ".npy",
+        ".npz",
+        ".pickle",
+        ".pkl",
+    ),
+    *(".pt", ".pth", ".safetensors", ".sqlite", ".tsv", ".txt", ".xls", ".xlsx", ".zip"),
+)
 
 
 def check_output(target: str, *, force: bool) -> None:
@@ -54,6 +72,13 @@ def check_output(target: str, *, force: bool) -> None:
         pass
     except OSError as error:  # a name too long, links in a circle
         raise OutputError(f"{one_line(target)} cannot be written: {_reason(error)}") from error
+
+
+def check_parquet_name(target: str) -> None:
+    """Refuse a name that promises another format: whoever reads the file by its name would fail on it."""
+    stem, suffix = os.path.splitext(target)
+    if suffix.lower() in _OTHER_FORMATS:
+        raise OutputError(f"{one_line(target)} would hold Parquet, not {suffix[1:]}: name it {one_line(stem)}.parquet")
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """The metadata document: one JSON object, under the single key `s2bl`, in every file that s2bl writes.
 
-    {"kind": "logs" | "policy" | "scores" | "history", "version": 1, "lineage": {...}, ...what the kind needs}
+    {"kind": "logs" | "policy" | …, "version": 1, "lineage": {...}, ...what the kind needs}
 
 In Parquet it is schema metadata; in safetensors it is header metadata. Files that other tools made have
 none. `VERSION` rises when a reader of the old form would misread the new one.
@@ -20,12 +20,14 @@ KIND_LOGS = "logs"
 KIND_POLICY = "policy"
 KIND_SCORES = "scores"
 KIND_HISTORY = "history"
+KIND_CHECKPOINT = "checkpoint"
 
 _MADE_BY = {
     KIND_LOGS: "make-logs or mask",
     KIND_POLICY: "train",
     KIND_SCORES: "evaluate",
     KIND_HISTORY: "train --history",
+    KIND_CHECKPOINT: "train",
 }
 
 

@@ -198,8 +198,15 @@ def open_parquet(file: InputFile, *, verify: bool = False) -> pq.ParquetFile:
 
 def _guess(start: bytes) -> str:
     """What a file that is not Parquet may be, and what to do with it."""
-    if start[8:9] == b"{":
+    if start[8:9] == b"{" and b"\0" in start[:8]:
         return ": it looks like a policy (safetensors); give it where a POLICY is asked for"
+    return guessed_text(start)
+
+
+def guessed_text(start: bytes) -> str:
+    """Which text format the file has, judging by its start, and what to do with it; nothing where it has none."""
+    if start[:1] in (b"{", b"["):
+        return ": it looks like JSON; convert it, for example with polars: pl.read_json(…).write_parquet(…)"
     if b"," in start and b"\0" not in start:
         return ": it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)"
     return ""

@@ -28,7 +28,7 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 class Source:
     """One input file of a step."""
 
-    role: str  # "logs", "policy", or "table" for labelled data
+    role: str  # "logs", "policy", "table" for labelled data, or "weights" of a pre-trained network
     sha256: str
     name: str | None = None  # base name, for files that s2bl did not make
     step: Step | None = None  # how it was made, for files that s2bl made
@@ -103,7 +103,9 @@ def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
         if not isinstance(source, dict):
             raise fault("an input is not an object")
         role, digest, name, step = (source.get(key) for key in ("role", "sha256", "name", "step"))
-        if role not in ("logs", "policy", "table") or not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
+        if role not in ("logs", "policy", "table", "weights") or not (
+            isinstance(digest, str) and _DIGEST.fullmatch(digest)
+        ):
             raise fault("an input has no role or no sha256")
         if not (name is None or isinstance(name, str)):
             raise fault("an input's name is not text")
@@ -162,6 +164,7 @@ def _command_line(step: Step, inputs: list[tuple[str, str]], output: str) -> str
     # A table needs no word here: its name is the setting --dataset.
     if step.command == "make-logs":
         words += [word for name in policies for word in ("--logging-policy", name)]
+        words += [word for role, name in inputs if role == "weights" for word in ("--weights", name)]
     elif policies:
         words += [*policies, *(word for name in logs for word in ("--logs", name))]
     else:

@@ -12,26 +12,14 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-from safetensors import SafetensorError, safe_open
-from safetensors.numpy import save
 
-from s2bl_cli.contract.atomic import atomic_output
 from s2bl_cli.contract.context_spec import ContextSpec, decode_context_spec
-from s2bl_cli.contract.document import (
-    KEY,
-    KIND_POLICY,
-    decode_document,
-    encode_document,
-    expect_kind,
-    whole_number,
-)
-from s2bl_cli.contract.input_files import PARQUET_MAGIC, InputFile, open_input
+from s2bl_cli.contract.document import KIND_POLICY, encode_document, expect_kind, whole_number
+from s2bl_cli.contract.input_files import InputFile, open_input
 from s2bl_cli.contract.lineage import Source, Step
 from s2bl_cli.contract.logs.columns import MAX_ACTIONS
-from s2bl_cli.errors import ContractError, InputFileError, one_line
-
-Tensors = dict[str, npt.NDArray[Any]]
+from s2bl_cli.contract.tensor_files import Tensors, read_tensors, write_tensors
+from s2bl_cli.errors import ContractError, one_line
 
 MAX_ROWS = 1 << 48
 _MAX_LAYERS = 64
@@ -88,37 +76,13 @@ def write_policy(policy: Policy, target: str, *, force: bool) -> None:
         "training": {"rows": policy.training_rows, "known": policy.training_known},
     }
     document = encode_document(KIND_POLICY, policy.lineage, body)
-    tensors = {name: np.asarray(value, order="C") for name, value in policy.tensors.items()}  # keeps 0-d arrays 0-d
-    with atomic_output(target, force=force) as file:
-        file.write(save(tensors, metadata={KEY: document}))
+    write_tensors(policy.tensors, document, target, force=force)
 
 
 def read_policy(name: str) -> LoadedPolicy:
     with open_input(name) as file:
-        document, tensors = _read_safetensors(file)
+        document, tensors = read_tensors(file, "policy", "s2bl train makes them")
         return LoadedPolicy(file.base_name, _decode_policy(document, tensors, file.name), _source(document, file))
-
-
-def _read_safetensors(file: InputFile) -> tuple[dict[str, Any], Tensors]:
-    if file.size == 0:
-        raise InputFileError(f"{file.name} is empty: it holds 0 bytes")
-    if file.start(4) == PARQUET_MAGIC:
-        raise InputFileError(
-            f"{file.name} is a Parquet file, but policies are safetensors files: s2bl train makes them"
-        )
-    try:
-        with safe_open(file.path, framework="numpy") as opened:
-            raw = (opened.metadata() or {}).get(KEY)
-            tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
-        raise InputFileError(
-            f"{file.name} is not a policy file (safetensors: {one_line(error, 100)}): s2bl train makes them"
-        ) from error
-    if raw is None:
-        raise ContractError(
-            f"{file.name}: a safetensors file without an s2bl document is no policy; s2bl train makes policies"
-        )
-    return decode_document(raw, file.name), tensors
 
 
 def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) -> Policy:

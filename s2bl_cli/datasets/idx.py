@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from s2bl_cli.console import counted
 from s2bl_cli.errors import InputFileError, one_line
 
 
@@ -22,8 +23,8 @@ def read_idx(path: Path, dimensions: int) -> npt.NDArray[np.uint8]:
     expected = bytes((0, 0, 8, dimensions))
     if raw[:4] != expected:
         raise InputFileError(
-            f"{one_line(path)} is not an IDX file of bytes with {dimensions} dimensions (it starts with {raw[:4]!r}, "
-            f"not {expected!r}): get the official file"
+            f"{one_line(path)} is not an IDX file of bytes with {counted(dimensions, 'dimension')} (it starts with "
+            f"{raw[:4]!r}, not {expected!r}): get the official file"
         )
     if len(raw) < header:
         raise InputFileError(f"{one_line(path)} is a truncated IDX file (its header is cut off): get it again")

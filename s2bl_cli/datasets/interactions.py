@@ -32,6 +32,8 @@ class InteractionData:
     train: Interactions
     test: Interactions
     notes: tuple[str, ...] = field(default=())
+    action_names: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = field(default=())
 
     @property
     def context(self) -> ContextSpec:

@@ -5,13 +5,13 @@ an action; `big_matrix.csv` is for training and `small_matrix.csv`, which is alm
 watch ratio of at least --watch-ratio is a reward.
 """
 
+import os
 from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
-from s2bl_cli.datasets.dataset_files import absent
 from s2bl_cli.datasets.interactions import InteractionData, Interactions
 from s2bl_cli.datasets.settings import DatasetSettings
 from s2bl_cli.errors import InputFileError, one_line
@@ -41,6 +41,7 @@ def load(settings: DatasetSettings) -> InteractionData:
             f"{len(user_ids):,} users with {features.shape[1]:,} one-hot features, {len(items):,} items",
             f"{rewarded:.1%} of the train pairs have a watch ratio of at least {settings.watch_ratio:g}",
         ),
+        action_names=tuple(map(str, items.tolist())),
     )
 
 
@@ -49,14 +50,16 @@ def _folder(settings: DatasetSettings) -> Path:
     for folder in _FOLDERS:
         if all((root / folder / name).is_file() for name in _FILES):
             return root / folder
-    error = absent("KuaiRec", root, f"{_FOLDERS[0]}/ with {', '.join(_FILES)}")
+    flag = "--download cannot fetch it: " if settings.download else ""
     raise InputFileError(
-        str(error).replace(", or fetch it with --download", "; it is to be fetched by hand from its authors' page")
+        f"KuaiRec is not in {one_line(root)}, which must have {_FOLDERS[0]}/ with {', '.join(_FILES)}; {flag}get it by "
+        f"hand from its authors' page, kuairec.com, or say where it is with --data-dir FOLDER"
     )
 
 
 def _csv(path: Path, columns: tuple[str, ...] | None) -> pl.DataFrame:
     try:
+        _check_end(path)
         frame = pl.read_csv(path, infer_schema_length=None, columns=None if columns is None else list(columns))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputFileError(
@@ -65,6 +68,16 @@ def _csv(path: Path, columns: tuple[str, ...] | None) -> pl.DataFrame:
     if frame.is_empty():
         raise InputFileError(f"{one_line(path)} has no rows: get it again")
     return frame
+
+
+def _check_end(path: Path) -> None:
+    """A line that is cut off still reads as one: half a number is a number."""
+    with path.open("rb") as file:
+        file.seek(0, os.SEEK_END)
+        if file.tell():
+            file.seek(-1, os.SEEK_END)
+            if file.read(1) not in b"\r\n":
+                raise InputFileError(f"{one_line(path)} is cut off: its last line has no end: get it again")
 
 
 def _user_features(path: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:

@@ -39,8 +39,18 @@ class LabelledSource(Protocol):
     @property
     def context(self) -> ContextSpec: ...
     @property
+    def action_names(self) -> tuple[str, ...]:
+        """What each action stands for; empty where its number says it."""
+        ...
+
+    @property
     def notes(self) -> tuple[str, ...]:
         """What was done to the data that a person should know."""
+        ...
+
+    @property
+    def warnings(self) -> tuple[str, ...]:
+        """What is probably not as it was meant."""
         ...
 
     def batches(self, split: str, rows: int) -> Iterator[LabelledBatch]:
@@ -61,6 +71,8 @@ class LabelledData:
     train: LabelledPart
     test: LabelledPart
     notes: tuple[str, ...] = field(default=())
+    action_names: tuple[str, ...] = field(default=())
+    warnings: tuple[str, ...] = field(default=())
 
     @property
     def context(self) -> ContextSpec:

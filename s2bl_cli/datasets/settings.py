@@ -34,8 +34,19 @@ class DatasetSettings:
     label_column: str = setting(
         "label", "your own table: the column to predict; its values become actions", metavar="NAME"
     )
+    split_column: str = setting(
+        "split", "your own table: the column that says train or test, where it has one; '' for none", metavar="NAME"
+    )
     test_share: float = setting(
         0.2, "your own table without a split column: share of rows for the test split", rule=Between(0, 1)
+    )
+    drop_columns: str | None = setting(
+        None,
+        "your own table: columns to leave out, as comma-separated names and globs ('id,note_*')",
+        metavar="NAMES",
+    )
+    keep_cost_columns: bool = setting(
+        False, "your own table: the columns that a --cost expression uses stay features; by default they are left out"
     )
     max_levels: int = setting(
         100, "your own table: most frequent values of a text column that get a feature each", rule=Between(1, 100_000)
@@ -50,6 +61,8 @@ class DatasetSettings:
             )
         if self.dataset == TABLE:
             raise SettingError("--dataset table needs a file: give its name, such as --dataset my.csv --label-column y")
+        if self.registered_name == TABLE and self.download:
+            raise SettingError(f"--download fetches data sets, and {one_line(self.dataset, 60)} is your own: drop it")
 
     @property
     def registered_name(self) -> str:

@@ -4,6 +4,8 @@ The table is streamed: a pass learns the encoding and the classes, further passe
 any length is converted in bounded memory. A CSV is first turned into a temporary Parquet file, also streamed.
 """
 
+import contextlib
+import fnmatch
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -15,6 +17,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow.parquet as pq
 
+from s2bl_cli.console import counted
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_parquet
 from s2bl_cli.contract.logs.schema import SPLITS
@@ -23,12 +26,28 @@ from s2bl_cli.datasets.settings import DatasetSettings
 from s2bl_cli.datasets.table_encoding import TableEncoder
 from s2bl_cli.errors import ContractError, InputFileError, one_line
 
-_SPLIT_COLUMN = "split"
 _SPLIT_SEED = 20_130  # fixed: the same rows are for testing whatever --seed says
 _MOST_CLASSES = 100_000
+_LONGEST_NAMES = 1 << 20  # characters of all the actions' names: they are kept in the log's document
 _FIT_ROWS = 200_000
 _READ_ROWS = 1 << 15
+_TYPED_ROWS = 10_000  # of a CSV, from which its columns' types are guessed
 _GAPS = ["", "NA", "N/A", "NaN", "nan", "null", "NULL", "None", "?"]
+
+
+@dataclass(frozen=True)
+class TableColumns:
+    """Which column is what; the others are features, if they can be."""
+
+    label: str
+    split: str | None  # None: a random share of the rows is for testing
+    test_share: float
+    dropped: tuple[str, ...]  # as asked
+    outcomes: tuple[str, ...]  # what the cost is computed from
+
+    @property
+    def no_features(self) -> set[str]:
+        return {self.label, *self.dropped, *self.outcomes, *([self.split] if self.split is not None else [])}
 
 
 @dataclass
@@ -37,11 +56,13 @@ class TableData:
 
     name: str
     source: InputFile
-    settings: DatasetSettings
+    columns: TableColumns
     labels: list[Any]  # label values; a row's class is its label's place here
     encoder: TableEncoder
     train_rows: int
     notes: tuple[str, ...]
+    warnings: tuple[str, ...]
+    action_names: tuple[str, ...]
     temporary: Any = field(default=None, repr=False)  # keeps a converted CSV's Parquet alive
 
     @property
@@ -53,7 +74,7 @@ class TableData:
         return ContextSpec("float32", (self.encoder.width,))
 
     def batches(self, split: str, rows: int) -> Iterator[LabelledBatch]:
-        for frame, is_test in _frames(self.source, self.settings):
+        for frame, is_test in _frames(self.source, self.columns):
             chosen = frame.filter(pl.Series(is_test if split == "test" else ~is_test))
             for part in chosen.iter_slices(rows):
                 yield LabelledBatch(self.encoder.encode(part), self._classes_of(part), part)
@@ -70,7 +91,7 @@ class TableData:
         return LabelledPart(np.concatenate(contexts), np.concatenate(labels))
 
     def _classes_of(self, frame: pl.DataFrame) -> npt.NDArray[np.int32]:
-        column = frame[self.settings.label_column]
+        column = frame[self.columns.label]
         place = pl.DataFrame(
             {"label": pl.Series(self.labels, dtype=column.dtype), "at": np.arange(self.classes, dtype=np.int32)}
         )
@@ -78,26 +99,18 @@ class TableData:
         return joined["at"].to_numpy()
 
 
-def load(settings: DatasetSettings) -> TableData:
+def load(settings: DatasetSettings, cost_columns: frozenset[str] = frozenset()) -> TableData:
+    """`cost_columns` are those that the cost of a row is computed from."""
     source, temporary = _as_parquet(settings)
     schema = _schema(source)
-    label = settings.label_column
-    if label not in schema:
-        raise ContractError(
-            f"{source.name}: no column {label!r} to predict: name it with --label-column "
-            f"(its columns: {one_line(', '.join(schema), 160)})"
-        )
-    if schema[label].is_nested():
-        raise ContractError(
-            f"{source.name}: column {label!r} must be numbers, text or dates to be predicted, found {schema[label]}: "
-            f"choose another --label-column"
-        )
-    encoder = TableEncoder(schema, {label, _SPLIT_COLUMN}, settings.max_levels)
+    columns = _columns(schema, settings, cost_columns, source.name)
+    label = columns.label
+    encoder = TableEncoder(schema, columns.no_features, settings.max_levels)
     counts: dict[Any, int] = {}
     train_rows = test_rows = 0
-    for frame, is_test in _frames(source, settings):
-        counted = frame[label].alias("value").value_counts()  # its own name might be "count"
-        for value, count in zip(counted["value"].to_list(), counted["count"].to_list(), strict=True):
+    for frame, is_test in _frames(source, columns):
+        counted_labels = frame[label].alias("value").value_counts()  # its own name might be "count"
+        for value, count in zip(counted_labels["value"].to_list(), counted_labels["count"].to_list(), strict=True):
             counts[value] = counts.get(value, 0) + count
         if len(counts) > _MOST_CLASSES:
             raise ContractError(
@@ -110,20 +123,96 @@ def load(settings: DatasetSettings) -> TableData:
     encoder.settle()
     if not train_rows:
         raise ContractError(f"{source.name}: it has no train rows with a {label!r}")
+    if len(counts) == 1:
+        raise ContractError(
+            f"{source.name}: column {label!r} has one value only ({one_line(next(iter(counts)), 40)}), so there is "
+            f"nothing to choose between: choose another --label-column"
+        )
     if not encoder.width:
         raise ContractError(f"{source.name}: it has no numeric or text column beside {label!r} to learn from")
-    unlabelled = pq.read_metadata(source.path).num_rows - train_rows - test_rows
     labels = sorted(counts, key=lambda value: (str(type(value)), value))
+    unlabelled = pq.read_metadata(source.path).num_rows - train_rows - test_rows
     notes = [
         f"{train_rows:,} train and {test_rows:,} test rows",
         _action_words(label, labels),
         *encoder.notes(),
+        *_left_out_words(columns),
     ]
     if unlabelled:
-        notes.append(f"{unlabelled:,} rows without {label!r} left out")
+        notes.append(f"{counted(unlabelled, 'row')} without {label!r} left out")
     if train_rows > _FIT_ROWS:
         notes.append(f"the logging policy is fitted to about {_FIT_ROWS:,} random train rows")
-    return TableData(settings.short_name, source, settings, labels, encoder, train_rows, tuple(notes), temporary)
+    warnings = _doubts(label, labels, train_rows + test_rows)
+    names = _action_names(labels)
+    if sum(map(len, names)) > _LONGEST_NAMES:
+        notes.append(
+            f"the values of {one_line(label, 60)} are too long to be stored: the log has the actions' numbers only"
+        )
+        names = ()
+    return TableData(
+        settings.short_name, source, columns, labels, encoder, train_rows, tuple(notes), warnings, names, temporary
+    )
+
+
+def _columns(schema: pl.Schema, settings: DatasetSettings, cost_columns: frozenset[str], subject: str) -> TableColumns:
+    """What the settings say about the columns, checked."""
+    label, there = settings.label_column, one_line(", ".join(schema), 160)
+    if label not in schema:
+        raise ContractError(
+            f"{subject}: no column {label!r} to predict: name it with --label-column (its columns: {there})"
+        )
+    if schema[label].is_nested():
+        raise ContractError(
+            f"{subject}: column {label!r} must be numbers, text or dates to be predicted, found {schema[label]}: "
+            f"choose another --label-column"
+        )
+    dropped: list[str] = []
+    for pattern in filter(None, map(str.strip, (settings.drop_columns or "").split(","))):
+        matched = [name for name in schema if name == pattern or fnmatch.fnmatchcase(name, pattern)]
+        dropped += [name for name in matched if name != label]
+        if not matched or matched == [label]:
+            why = "that is the column to predict" if matched else f"there is no such column (its columns: {there})"
+            raise ContractError(f"{subject}: --drop-columns {one_line(pattern, 60)!r} drops nothing: {why}")
+    split: str | None = settings.split_column
+    if split != "split" and split and split not in schema:
+        raise ContractError(f"{subject}: no column {split!r} for --split-column (its columns: {there})")
+    if not split or split not in schema or split in dropped:
+        split = None
+    elif schema[split].is_nested():
+        raise ContractError(f"{subject}: column {split!r} must be text, found {schema[split]}; {_NO_SPLIT}")
+    if split == label:
+        raise ContractError(f"{subject}: column {label!r} cannot be both --label-column and --split-column")
+    outcomes = () if settings.keep_cost_columns else tuple(n for n in schema if n in cost_columns and n != label)
+    return TableColumns(label, split, settings.test_share, tuple(dict.fromkeys(dropped)), outcomes)
+
+
+_NO_SPLIT = "name another with --split-column, or '' for a random one"
+
+
+def _left_out_words(columns: TableColumns) -> Iterator[str]:
+    if columns.dropped:
+        yield f"dropped as asked: {one_line(', '.join(columns.dropped), 300)}"
+    if columns.outcomes:
+        yield (
+            f"left out of the features because --cost uses them: {one_line(', '.join(columns.outcomes), 300)} "
+            f"(--keep-cost-columns keeps them)"
+        )
+
+
+def _doubts(label: str, labels: list[Any], rows: int) -> tuple[str, ...]:
+    """Labels that are probably no classes."""
+    each = f"each of the {len(labels):,} becomes an action: is it a class?"
+    if any(isinstance(value, float) and not value.is_integer() for value in labels):
+        return (f"the values of {one_line(label, 60)} have fractions, and {each}",)
+    if 2 * len(labels) > rows:
+        return (f"most of the {counted(rows, 'row')} have a {one_line(label, 60)} of their own, and {each}",)
+    return ()
+
+
+def _action_names(labels: list[Any]) -> tuple[str, ...]:
+    """The label's values as text, unless they are the actions' own numbers."""
+    names = tuple(map(str, labels))
+    return () if names == tuple(map(str, range(len(names)))) else names
 
 
 def _action_words(label: str, labels: list[Any]) -> str:
@@ -141,11 +230,28 @@ def _as_parquet(settings: DatasetSettings) -> tuple[InputFile, Any]:
         return InputFile(one_line(path), str(path), path.name), None
     temporary = tempfile.NamedTemporaryFile(prefix="s2bl-", suffix=".parquet")  # noqa: SIM115 (lives as long as the data)
     try:
-        frame = pl.scan_csv(path, infer_schema_length=None, null_values=_GAPS, try_parse_dates=True)
-        frame.sink_parquet(temporary.name)
+        _csv_to_parquet(path, temporary.name)
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputFileError(f"{one_line(path)} cannot be read as CSV ({one_line(error, 160)}): mend it") from error
     return InputFile(one_line(path), temporary.name, path.name), temporary
+
+
+def _csv_to_parquet(path: Path, target: str) -> None:
+    """With the types that all of its rows have.
+
+    Looking at every cell for that takes most of the time (12 s of 16 for 200,000 rows), so the first rows are looked
+    at, and all of them only where those cannot tell (a column that has gaps only) or the others do not follow.
+    """
+    start = pl.read_csv(path, n_rows=_TYPED_ROWS, infer_schema=False, null_values=_GAPS)
+    if start.height < _TYPED_ROWS or not any(column.is_null().all() for column in start.get_columns()):
+        with contextlib.suppress(pl.exceptions.PolarsError):
+            return _sink_csv(path, target, _TYPED_ROWS)
+    return _sink_csv(path, target, None)
+
+
+def _sink_csv(path: Path, target: str, typed_rows: int | None) -> None:
+    frame = pl.scan_csv(path, infer_schema_length=typed_rows, null_values=_GAPS, try_parse_dates=True)
+    frame.sink_parquet(target)
 
 
 def _schema(source: InputFile) -> pl.Schema:
@@ -158,7 +264,7 @@ def _schema(source: InputFile) -> pl.Schema:
     return empty.schema
 
 
-def _frames(source: InputFile, settings: DatasetSettings) -> Iterator[tuple[pl.DataFrame, npt.NDArray[np.bool_]]]:
+def _frames(source: InputFile, columns: TableColumns) -> Iterator[tuple[pl.DataFrame, npt.NDArray[np.bool_]]]:
     """The labelled rows in order, and which of them are for testing."""
     rng = np.random.Generator(np.random.Philox(key=_SPLIT_SEED))
     with open_parquet(source) as parquet:
@@ -172,26 +278,24 @@ def _frames(source: InputFile, settings: DatasetSettings) -> Iterator[tuple[pl.D
             if frame is None:
                 return
             assert isinstance(frame, pl.DataFrame)
-            is_test = _test_rows(frame, rng, settings, source.name)
-            label = frame[settings.label_column]
+            is_test = _test_rows(frame, rng, columns, source.name)
+            label = frame[columns.label]
             # NaN is a gap too. As a class it would be a new one in each batch: it does not equal itself.
             labelled = (label.fill_nan(None) if label.dtype.is_float() else label).is_not_null().to_numpy()
             yield frame.filter(pl.Series(labelled)), is_test[labelled]
 
 
 def _test_rows(
-    frame: pl.DataFrame, rng: np.random.Generator, settings: DatasetSettings, subject: str
+    frame: pl.DataFrame, rng: np.random.Generator, columns: TableColumns, subject: str
 ) -> npt.NDArray[np.bool_]:
-    if _SPLIT_COLUMN not in frame.columns:
-        return rng.random(frame.height) < settings.test_share
-    if frame.schema[_SPLIT_COLUMN].is_nested():
-        raise ContractError(f"{subject}: column 'split' must be text, found {frame.schema[_SPLIT_COLUMN]}; rename it")
-    split = frame[_SPLIT_COLUMN].cast(pl.String)
+    if columns.split is None:
+        return rng.random(frame.height) < columns.test_share
+    split = frame[columns.split].cast(pl.String)
     wrong = split.filter(~split.is_in(list(SPLITS)) | split.is_null())
     if len(wrong):
         raise ContractError(
-            f"{subject}: column 'split' must be {' or '.join(SPLITS)}, found {one_line(wrong[0], 40)!r}; "
-            f"rename or mend it"
+            f"{subject}: column {columns.split!r} must be {' or '.join(SPLITS)}, found {one_line(wrong[0], 40)!r}; "
+            f"mend it, {_NO_SPLIT}"
         )
     is_test: npt.NDArray[np.bool_] = (split == "test").to_numpy()
     return is_test

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from s2bl_cli.console import counted
 from s2bl_cli.errors import one_line
 
 _MOST_LEVELS_COUNTED = 200_000  # more distinct values than these are not even counted: an id, not a category
@@ -144,12 +145,14 @@ class TableEncoder:
         """What was done, in words."""
         notes = []
         if self.numeric:
-            notes.append(f"{len(self.numeric)} numeric columns standardised: {_names(c.name for c in self.numeric)}")
+            number = counted(len(self.numeric), "numeric column")
+            notes.append(f"{number} standardised: {_names(c.name for c in self.numeric)}")
         gaps = [f"{one_line(c.name, 40)} ({c.gaps:,})" for c in self.numeric if c.gaps]
         if gaps:
             notes.append(f"missing numbers read as the mean and marked by a feature each: {', '.join(gaps)}")
         if self.text:
-            notes.append(f"{len(self.text)} text columns one-hot: {_names(f'{c.name} ({c.width})' for c in self.text)}")
+            number = counted(len(self.text), "text column")
+            notes.append(f"{number} one-hot: {_names(f'{c.name} ({c.width})' for c in self.text)}")
         gaps = [f"{one_line(c.name, 40)} ({c.counts[None]:,})" for c in self.text if c.counts.get(None)]
         if gaps:
             notes.append(f"missing texts are a level of their own: {', '.join(gaps)}")

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from s2bl_cli.contract.lineage import Source
 from s2bl_cli.datasets.torchvision_parts import torchvision_part
 from s2bl_cli.errors import InputFileError, RunError, SettingError, one_line
 
@@ -22,8 +23,8 @@ def _torchvision_models() -> Any:
     return torchvision_part("models", "--features")
 
 
-def load_backbone(name: str, weights: str | None, *, download: bool) -> tuple[nn.Module, str]:
-    """The network, ready to give features, and the sha256 of its weights."""
+def load_backbone(name: str, weights: str | None, *, download: bool) -> tuple[nn.Module, Source]:
+    """The network, ready to give features, and its weights as an input in a lineage: digest and base name."""
     models = _torchvision_models()
     known = models.list_models(module=models)
     if name not in known:
@@ -39,7 +40,7 @@ def load_backbone(name: str, weights: str | None, *, download: bool) -> tuple[nn
     except Exception as error:  # torch raises nearly anything on files that are not weights
         raise InputFileError(f"{one_line(path)} does not hold weights of {name} ({one_line(error, 160)})") from error
     _drop_last_layer(network, name)
-    return network.eval(), digest
+    return network.eval(), Source("weights", digest, one_line(path.name, 255))
 
 
 def _cached_weights(models: Any, name: str, *, download: bool) -> Path:

@@ -14,6 +14,7 @@ from safetensors.numpy import load_file, save
 from torch import Tensor, nn
 
 from s2bl_cli.contract.atomic import atomic_output
+from s2bl_cli.contract.lineage import Source
 from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
 from s2bl_cli.errors import InputFileError, SettingError, one_line
 from s2bl_cli.features.backbone import load_backbone
@@ -35,21 +36,21 @@ def with_features(
     *,
     download: bool,
     advance: Advance,
-) -> LabelledData:
-    """The same dataset with features as contexts."""
+) -> tuple[LabelledData, Source]:
+    """The same dataset with features as contexts, and the weights that made them."""
     settings = settings.resolved(device.type)
     if settings.features is None or settings.image_size is None:
-        return data
+        raise SettingError("features are of a network: name one, such as --features mobilenet_v2")
     if len(data.context.shape) != 3 or data.context.shape[0] not in (1, 3):
         raise SettingError(
             f"--features needs images of 1 or 3 channels, but the contexts of {data.name} are {data.context}"
         )
-    network, weights_digest = load_backbone(settings.features, settings.weights, download=download)
+    network, weights = load_backbone(settings.features, settings.weights, download=download)
     network.to(device)
     size = settings.image_size
     features, done = [], 0
     for part in (data.train, data.test):
-        key = _key(part.context, settings.features, weights_digest, size)
+        key = _key(part.context, settings.features, weights.sha256, size)
         path = cache / "features" / f"{key}.safetensors"
         if path.is_file():
             features.append(_cached(path))
@@ -60,7 +61,7 @@ def with_features(
                 file.write(save({"features": features[-1]}))
         done += len(part.label)
         advance(done, "")
-    return replace(
+    featured = replace(
         data,
         train=LabelledPart(features[0], data.train.label),
         test=LabelledPart(features[1], data.test.label),
@@ -69,6 +70,7 @@ def with_features(
             f"images replaced by {features[0].shape[1]:,} features of {settings.features} at {size}×{size} pixels",
         ),
     )
+    return featured, weights
 
 
 def _cached(path: Path) -> Floats:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from s2bl_cli.console import Console
 from s2bl_cli.contract.document import KEY, KIND_LOGS, KIND_POLICY, KIND_SCORES, decode_document
-from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
+from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, guessed_text, open_inputs, open_parquet
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.errors import InputFileError
 from s2bl_cli.inspection.logs import LogFacts, inspect_log
@@ -43,13 +43,14 @@ def inspect_files(names: Sequence[str], columns: LogColumns, console: Console) -
 
 
 def _identify(file: InputFile) -> Identity:
-    start = file.start(9)
-    if start[8:] == b"{" and int.from_bytes(start[:8], "little") <= _MAX_SAFETENSORS_HEADER:
+    start = file.start(200)
+    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _MAX_SAFETENSORS_HEADER:
         return Identity(KIND_POLICY)
     if start and not start.startswith(b"PAR1"):
+        hint = guessed_text(start) or "; s2bl make-logs, train and evaluate make such files"
         raise InputFileError(
             f"{file.name} is no log, scores or policy file: it starts with {start[:8]!r}, and not as Parquet (b'PAR1') "
-            "or safetensors do; s2bl make-logs, train and evaluate make such files"
+            f"or safetensors do{hint}"
         )
     with open_parquet(file) as parquet:
         try:

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from s2bl_cli.console import Console
 from s2bl_cli.contract.context_spec import ContextSpec
@@ -12,17 +13,17 @@ from s2bl_cli.contract.document import KIND_LOGS
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.logs.columns import LogColumns
+from s2bl_cli.contract.logs.propensities import Bar, PropensityTally, Quantiles, as_decimal
 from s2bl_cli.contract.logs.reading import Floats, Ints, Log, Mask, log_arrays
 from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.errors import one_line
-from s2bl_cli.inspection.propensities import Bar, PropensityTally, Quantiles, as_decimal
 
 MAX_LISTED_ACTIONS = 1000  # bounds the facts of a log with millions of actions
 
 
 @dataclass(frozen=True)
 class ExtraColumn:
-    """A column that s2bl does not know and carries along."""
+    """A column that is not one of the log's."""
 
     name: str
     type: str
@@ -71,6 +72,9 @@ class LogFacts:
     context: ContextSpec
     columns: list[str]  # of the contract
     extra_columns: list[ExtraColumn]
+    set_aside: list[ExtraColumn]  # columns that bear a name of the contract and are not read as that
+    action_names: list[str]  # what the first MAX_LISTED_ACTIONS actions stand for, where the log says it
+    warnings: list[str]
     train: SplitFacts
     test: SplitFacts
     lineages: list[list[str]]  # the different ways in which its files were made, each as shell commands
@@ -138,6 +142,8 @@ def inspect_log(files: Sequence[InputFile], columns: LogColumns, version: int | 
                 tally.add(rows.action[chosen], rows.propensity[chosen], rows.cost[chosen], rows.known[chosen])
             done += batch.num_rows
             advance(done, "")
+    for doubt in log.doubts:
+        console.warn(doubt)
     return LogFacts(
         kind=KIND_LOGS,
         version=version,
@@ -148,11 +154,18 @@ def inspect_log(files: Sequence[InputFile], columns: LogColumns, version: int | 
         actions=log.spec.actions,
         context=log.spec.context,
         columns=[name for name in COLUMNS if log.spec.has(name)],
-        extra_columns=[ExtraColumn(one_line(name, 60), one_line(kind, 60)) for name, kind in log.spec.extra],
+        extra_columns=_columns(log.spec.extra),
+        set_aside=_columns(log.set_aside),
+        action_names=[one_line(name, 200) for name in log.spec.action_names[:MAX_LISTED_ACTIONS]],
+        warnings=list(log.doubts),
         train=train.facts(),
         test=test.facts(),
         lineages=_lineages(log),
     )
+
+
+def _columns(columns: Sequence[tuple[str, pa.DataType]]) -> list[ExtraColumn]:
+    return [ExtraColumn(one_line(name, 60), one_line(kind, 60)) for name, kind in columns]
 
 
 def _lineages(log: Log) -> list[list[str]]:

@@ -9,10 +9,10 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from s2bl_cli.contract.logs.propensities import Bar, Quantiles
 from s2bl_cli.inspection.files import Facts
 from s2bl_cli.inspection.logs import ActionFacts, CostRange, LogFacts, SplitFacts
 from s2bl_cli.inspection.policies import PolicyFacts
-from s2bl_cli.inspection.propensities import Bar, Quantiles
 from s2bl_cli.inspection.scores import ScoresFacts, ValueFacts
 
 MAX_TABLE_ROWS = 20
@@ -61,6 +61,7 @@ def _describe_log(console: Console, log: LogFacts) -> None:
             "context": str(log.context),
             "columns": ", ".join(log.columns),
             "carried along": _names([f"{column.name} ({column.type})" for column in log.extra_columns]),
+            "set aside": _names([f"{column.name} ({column.type})" for column in log.set_aside]),
             "files": f"{log.files:,}, read as one log; sha256 is of their digests" if log.files > 1 else "",
             "sha256": log.sha256,
         },
@@ -76,7 +77,7 @@ def _describe_log(console: Console, log: LogFacts) -> None:
     _print_by_split(console, "Propensities", ("min", "1%", "10%", "50%", "90%", "99%", "max"), propensities)
     for name, split in list(splits.items())[:1]:  # the train rows, where there are any
         _print_bars(console, f"Propensities of the {name} rows", split.histogram)
-        _print_actions(console, f"Actions of the {name} rows", split, log.actions)
+        _print_actions(console, f"Actions of the {name} rows", split, log)
 
 
 def _print_by_split(console: Console, title: str, columns: Sequence[str], cells: Mapping[str, Sequence[str]]) -> None:
@@ -107,8 +108,9 @@ def _blocks(share: float) -> str:
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
 
-def _print_actions(console: Console, title: str, split: SplitFacts, actions: int) -> None:
+def _print_actions(console: Console, title: str, split: SplitFacts, log: LogFacts) -> None:
     shown: Sequence[ActionFacts] = split.by_action
+    actions, names = log.actions, log.action_names
     notes = (
         [] if split.actions_logged == actions else [f"{actions - split.actions_logged:,} of {actions:,} never logged"]
     )
@@ -116,11 +118,13 @@ def _print_actions(console: Console, title: str, split: SplitFacts, actions: int
         shown = sorted(shown, key=lambda one: -one.rows)[:MAX_TABLE_ROWS]
         notes.append(f"the {MAX_TABLE_ROWS} most frequent of {split.actions_logged:,}")
     _heading(console, title + (f" ({'; '.join(notes)})" if notes else ""))
-    rows = [
-        (f"{one.action}", f"{one.rows:,}", f"{one.share:.1%}", f"{one.known:,}", _number(one.mean_cost))
-        for one in shown
-    ]
-    _print_table(console, ("action", "rows", "share", "known", "mean cost"), rows)
+    figures = [(f"{one.rows:,}", f"{one.share:.1%}", f"{one.known:,}", _number(one.mean_cost)) for one in shown]
+    if names:
+        called = [f"{one.action} {names[one.action] if one.action < len(names) else _UNKNOWN}" for one in shown]
+    else:
+        called = [f"{one.action}" for one in shown]
+    rows = [(name, *row) for name, row in zip(called, figures, strict=True)]
+    _print_table(console, ("action", "rows", "share", "known", "mean cost"), rows, text=1 if names else 0)
 
 
 def _describe_policy(console: Console, policy: PolicyFacts) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from s2bl_cli.console import Console
+from s2bl_cli.contract.atomic import check_output, check_parquet_name
 from s2bl_cli.contract.input_files import open_input
 from s2bl_cli.contract.lineage import Source, step_of
 from s2bl_cli.contract.policies import LoadedPolicy, read_policy, write_policy
@@ -16,6 +17,7 @@ from s2bl_cli.datasets.settings import TABLE, DatasetSettings
 from s2bl_cli.errors import SettingError
 from s2bl_cli.features.extraction import with_features
 from s2bl_cli.features.settings import FeatureSettings
+from s2bl_cli.logging_policy.costs import cost_of
 from s2bl_cli.logging_policy.facts import LogFacts
 from s2bl_cli.logging_policy.fitting import fitting_steps
 from s2bl_cli.logging_policy.make_logs import logging_policy_for, write_interaction_log, write_labelled_log
@@ -36,6 +38,12 @@ class Targets:
         if self.policy is not None and os.path.realpath(self.policy) == os.path.realpath(self.log):
             raise SettingError("--save-policy and -o name the same file: the policy would replace the log")
 
+    def check(self) -> None:
+        """Refuse what could not be put in place after the work."""
+        check_parquet_name(self.log)
+        for file in (self.log, *([self.policy] if self.policy is not None else [])):
+            check_output(file, force=self.force)
+
 
 def convert(
     data_settings: DatasetSettings,
@@ -47,19 +55,26 @@ def convert(
 ) -> LogFacts:
     """Write the log, and the fitted policy where asked; the facts of the log."""
     given = None if settings.logging_policy is None else read_policy(settings.logging_policy)
-    data = DATASETS.load(data_settings.registered_name)(data_settings)
+    cost = cost_of(settings)
+    data = _loaded(data_settings, cost.columns)
+    targets.check()  # after the inputs: that an output exists already must not hide what is wrong with them
+    inputs = _inputs(data_settings, given)
     if feature_settings.features is not None:
         feature_settings = feature_settings.resolved(device.type)
-        data = _with_features(data, data_settings, feature_settings, device, console)
+        data, weights = _with_features(data, data_settings, feature_settings, device, console)
+        inputs += (weights,)
     for note in data.notes:
         console.say(note)
+    for warning in data.warnings:
+        console.warn(warning)
     if isinstance(data, InteractionData):
         _refuse_fitting(data, settings, targets)
     else:
         asked = settings
         settings = asked.resolved(data_settings.dataset, images=len(data.context.shape) == 3, device=device.type)
         _tell_scaled_down(asked, settings, console)
-    lineage = step_of("make-logs", _recorded(data_settings, feature_settings, settings), _inputs(data_settings, given))
+        cost.check(data)
+    lineage = step_of("make-logs", _recorded(data_settings, feature_settings, settings), inputs)
     if isinstance(data, InteractionData):
         return write_interaction_log(data, data_settings.draws, settings, lineage, targets.log, force=targets.force)
     policy, fitted = logging_policy_for(data, settings, given, device, console.progress)
@@ -73,9 +88,15 @@ def convert(
     return facts
 
 
+def _loaded(settings: DatasetSettings, cost_columns: frozenset[str]) -> Any:
+    """The data; of a table, what its costs are computed from is no feature."""
+    load = DATASETS.load(settings.registered_name)
+    return load(settings, cost_columns) if settings.registered_name == TABLE else load(settings)
+
+
 def _with_features(
     data: Any, data_settings: DatasetSettings, settings: FeatureSettings, device: torch.device, console: Console
-) -> LabelledData:
+) -> tuple[LabelledData, Source]:
     if not isinstance(data, LabelledData):
         raise SettingError(f"--features needs a data set of images, and {data.name} has none")
     rows = len(data.train.label) + len(data.test.label)

@@ -1,4 +1,4 @@
-"""What the summary tells of a new log, gathered as the log is written."""
+"""What the summary tells of a new log, gathered as the log is written, in memory that does not grow with it."""
 
 import math
 from typing import Any
@@ -6,19 +6,23 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from s2bl_cli.contract.logs.propensities import PropensityTally
+
 NU = 0.001  # the paper's truncation: propensities below it are worth a warning
-_QUANTILES = (0.01, 0.5, 0.99)
 
 
 class LogFacts:
-    """Counts, accuracies of the logging policy, and its propensities (4 bytes a row)."""
+    """Counts, accuracies of the logging policy, and how its propensities are distributed."""
 
     def __init__(self, actions: int) -> None:
         self.actions = actions
         self.rows = {"train": 0, "test": 0}
         self._right_draws = {"train": 0, "test": 0}
         self._right_argmax = {"train": 0, "test": 0}
-        self._propensity: list[npt.NDArray[np.float32]] = []
+        self._propensities = PropensityTally()
+        self._inverse_mean = 0.0  # of 1/p
+        self._inverse_squares = 0.0  # of its deviations from the mean
+        self._below_nu = 0
         self.fitting_steps: int | None = None  # None where no policy was fitted
         self._has_labels = False
         self._full_support = True
@@ -31,20 +35,32 @@ class LogFacts:
         label: npt.NDArray[np.int32] | None = None,
         pi0: npt.NDArray[np.float32] | None = None,
     ) -> None:
+        self._add_inverse(1 / propensity.astype(np.float64))
         self.rows[split] += len(propensity)
-        self._propensity.append(propensity)
+        self._propensities.add(propensity)
+        self._below_nu += int((propensity < NU).sum())
         self._full_support &= pi0 is not None and bool((pi0 > 0).all())
         if label is not None and action is not None and pi0 is not None:
             self._has_labels = True
             self._right_draws[split] += int((action == label).sum())
             self._right_argmax[split] += int((pi0.argmax(axis=1) == label).sum())
 
+    def _add_inverse(self, inverse: npt.NDArray[np.float64]) -> None:
+        """Moments merged batch by batch (Chan, Golub & LeVeque 1983)."""
+        before, added = sum(self.rows.values()), len(inverse)
+        if not added:
+            return
+        mean = float(inverse.mean())
+        delta = mean - self._inverse_mean
+        self._inverse_mean += delta * added / (before + added)
+        self._inverse_squares += float(np.square(inverse - mean).sum()) + delta**2 * before * added / (before + added)
+
     def summary(self) -> dict[str, Any]:
         """All of it by name, as --json gives it."""
-        propensity = np.concatenate(self._propensity) if self._propensity else np.ones(1, np.float32)
+        quantiles = self._propensities.quantiles()
         scored = "test" if self.rows["test"] else "train"
         rows = max(1, self.rows[scored])
-        inverse = 1 / propensity.astype(np.float64)
+        all_rows = max(1, sum(self.rows.values()))
         return {
             "train": self.rows["train"],
             "test": self.rows["test"],
@@ -52,21 +68,24 @@ class LogFacts:
             "scored_split": scored,
             "argmax_accuracy": self._right_argmax[scored] / rows if self._has_labels else None,
             "right_draws": self._right_draws[scored] / rows if self._has_labels else None,
-            "propensity_quantiles": {
-                str(q): float(v) for q, v in zip(_QUANTILES, np.quantile(propensity, _QUANTILES), strict=True)
-            },
-            "mean_inverse_propensity": float(inverse.mean()),
-            "mean_inverse_propensity_stderr": float(inverse.std() / math.sqrt(len(inverse))),
-            "rows_below_nu": int((propensity < NU).sum()),
+            "propensity_quantiles": {}
+            if quantiles is None
+            else {"0.01": quantiles.q01, "0.5": quantiles.q50, "0.99": quantiles.q99},
+            "mean_inverse_propensity": self._inverse_mean,
+            "mean_inverse_propensity_stderr": math.sqrt(self._inverse_squares) / all_rows,
+            "rows_below_nu": self._below_nu,
         }
 
     def warnings(self) -> list[str]:
         """What a person should worry about."""
         told, facts = [], self.summary()
         if facts["rows_below_nu"]:
+            # Of more than 1/ν actions even a uniform policy gives each less than ν.
+            remedy = (
+                "for fewer, choose a larger --tau or --uniform" if self.actions * NU <= 1 else "give it a smaller --nu"
+            )
             told.append(
-                f"{facts['rows_below_nu']:,} rows have a propensity below ν = {NU}: train truncates it there; "
-                f"for fewer, choose a larger --tau or --uniform"
+                f"{facts['rows_below_nu']:,} rows have a propensity below ν = {NU}: train truncates it there; {remedy}"
             )
         off = abs(facts["mean_inverse_propensity"] - self.actions)
         if (

@@ -16,8 +16,7 @@ from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
 from s2bl_cli.datasets.interactions import InteractionData, Interactions
 from s2bl_cli.datasets.labelled import LabelledSource
 from s2bl_cli.errors import ContractError
-from s2bl_cli.logging_policy.cost_names import MATCH
-from s2bl_cli.logging_policy.costs import ExpressionCost, MatchCost
+from s2bl_cli.logging_policy.costs import cost_of
 from s2bl_cli.logging_policy.drawing import draw_actions
 from s2bl_cli.logging_policy.facts import LogFacts
 from s2bl_cli.logging_policy.fitting import Advance, fit_network, fitting_steps
@@ -92,7 +91,7 @@ def write_labelled_log(
 ) -> LogFacts:
     """Draw an action for every row and write the log, a batch at a time."""
     optional = ("label", "pi0", "split") if settings.store_distribution else ("label", "split")
-    spec = LogSpec(data.classes, data.context, optional)
+    spec = LogSpec(data.classes, data.context, optional, action_names=data.action_names)
     facts = LogFacts(data.classes)
     with log_writer(target, spec, lineage, force=force) as writer:
         for arrays in _labelled_rows(data, policy, settings, facts):
@@ -105,7 +104,7 @@ def _labelled_rows(
 ) -> Iterator[LogArrays]:
     # One number a row, in order: however the rows come in batches, a row has the same one.
     uniforms = np.random.Generator(np.random.Philox(key=settings.seed))
-    cost = MatchCost(settings.cost_noise, settings.seed) if settings.cost == MATCH else ExpressionCost(settings.cost)
+    cost = cost_of(settings)
     for split in SPLITS:
         for batch in data.batches(split, rows_to_a_batch(data.context, 4 * data.classes)):
             rows = len(batch.label)
@@ -129,7 +128,8 @@ def write_interaction_log(
     data: InteractionData, draws: int, settings: LoggingSettings, lineage: Step, target: str, *, force: bool
 ) -> LogFacts:
     """Draw items for every user by random scores and write the log, a batch at a time."""
-    spec = LogSpec(data.actions, data.context, ("pi0", "split") if settings.store_distribution else ("split",))
+    optional = ("pi0", "split") if settings.store_distribution else ("split",)
+    spec = LogSpec(data.actions, data.context, optional, action_names=data.action_names)
     facts = LogFacts(data.actions)
     rng = np.random.Generator(np.random.Philox(key=settings.seed))
     with log_writer(target, spec, lineage, force=force) as writer:

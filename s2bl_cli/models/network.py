@@ -7,7 +7,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from s2bl_cli.contract.policies import NetworkSpec, Tensors
+from s2bl_cli.contract.policies import NetworkSpec
+from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.errors import ContractError, RunError, one_line
 from s2bl_cli.registry import MODELS
 

@@ -2,36 +2,46 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from torch import Tensor
 
-from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
-from s2bl_cli.registry import REGULARISERS, RISKS
+from s2bl_cli.objectives.batches import AnyBatch, Knobs, KnownBatch
+from s2bl_cli.registry import EXACT_FORMS, REGULARISERS, RISKS
+
+
+class Value(NamedTuple):
+    """What a policy's objective is on a batch: one number a policy in each."""
+
+    total: Tensor  # (…)
+    risk: Tensor | None  # (…)
+    regulariser: Tensor | None  # (…)
 
 
 @dataclass(frozen=True)
 class Objective:
     """R̂(π_θ, S) + λ·L̂(π_θ)."""
 
-    risk: Callable[[KnownBatch, float], Tensor] | None  # None: no risk
-    regulariser: Callable[[AnyBatch, float], Tensor] | None  # None: no regulariser
-    lam: float
-    nu: float
+    risk: Callable[[KnownBatch, Knobs], Tensor] | None  # None: no risk
+    regulariser: Callable[[AnyBatch, Knobs], Tensor] | None  # None: no regulariser
+    lam: float | Tensor  # (…) one number a policy
+    knobs: Knobs
 
-    def __call__(self, known: KnownBatch | None, rows: AnyBatch | None) -> Tensor:
+    def __call__(self, known: KnownBatch | None, rows: AnyBatch | None) -> Value:
         """The value on a batch of known rows and a batch of rows; a part that has no term needs no batch."""
-        terms = []
-        if self.risk is not None and known is not None:
-            terms.append(self.risk(known, self.nu))
-        if self.regulariser is not None and rows is not None:
-            terms.append(self.lam * self.regulariser(rows, self.nu))
-        return sum(terms[1:], terms[0])
+        risk = None if self.risk is None or known is None else self.risk(known, self.knobs)
+        regulariser = None if self.regulariser is None or rows is None else self.regulariser(rows, self.knobs)
+        if risk is None or regulariser is None:
+            only = risk if regulariser is None else self.lam * regulariser
+            assert only is not None
+            return Value(only, risk, regulariser)
+        return Value(risk + self.lam * regulariser, risk, regulariser)
 
 
-def objective_of(risk: str, reg: str, lam: float, nu: float) -> Objective:
+def objective_of(risk: str, reg: str, lam: float | Tensor, knobs: Knobs, *, exact: bool = False) -> Objective:
+    """The objective of these names. A λ of 0 needs no regulariser, so none is computed."""
+    no_regulariser = reg == "none" or (isinstance(lam, int | float) and lam == 0)
+    forms = EXACT_FORMS if exact else REGULARISERS
     return Objective(
-        None if risk == "none" else RISKS.load(risk),
-        None if reg == "none" or lam == 0 else REGULARISERS.load(reg),
-        lam,
-        nu,
+        None if risk == "none" else RISKS.load(risk), None if no_regulariser else forms.load(reg), lam, knobs
     )

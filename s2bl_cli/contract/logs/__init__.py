@@ -1,2 +1,3 @@
 """The log file: one row a decision. Its columns (`schema`), other tools' names and forms for them
-(`columns`, `canonical`), the rules for values (`checks`), and reading and writing."""
+(`columns`, `canonical`), the rules for values (`checks`), how its propensities are distributed (`propensities`),
+and reading and writing."""

@@ -9,6 +9,7 @@ no later check tells of it a second time in other words.
 
 import fnmatch
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +38,7 @@ class ColumnPlan:
     is_reward: bool
     optional: tuple[str, ...]
     extra: tuple[tuple[str, pa.DataType], ...]
+    set_aside: tuple[tuple[str, pa.DataType], ...]  # columns that bear a name of the contract and are not read as that
 
     def spec(self, actions: int, context: ContextSpec) -> LogSpec:
         return LogSpec(actions, context, self.optional, self.extra)
@@ -61,7 +63,9 @@ def plan_columns(schema: pa.Schema, names: LogColumns, subject: str) -> ColumnPl
         if source not in schema.names:
             faults.append(f"no column {source!r} for the {column}: name it with {flag}")
         elif not fits:
-            faults.append(f"column {source!r} must be {rule}, found {one_line(schema.field(source).type, 60)}")
+            kind = schema.field(source).type
+            remedy = _remedy(column, source, kind)
+            faults.append(f"column {source!r} must be {rule}, found {one_line(kind, 60)}{remedy}")
         else:
             sources[column] = source
 
@@ -84,12 +88,16 @@ def plan_columns(schema: pa.Schema, names: LogColumns, subject: str) -> ColumnPl
         is_number(feedback) or _is_null(schema, feedback),
         "numbers",
     )
-    optional_sources = {"label": names.label_column, "pi0": "pi0", "split": "split"}
+    optional_sources = {"label": names.label_column, "pi0": "pi0", "split": names.split_column}
     for column, source in optional_sources.items():
+        is_asked = source != column  # by a flag; else the name alone says so, and a name may be chance
         if source in schema.names:
-            take(column, source, "", _fits_optional(column, schema.field(source).type), _OPTIONAL_RULES[column])
-        elif column == "label" and source != "label":
-            faults.append(f"no column {source!r} for the label: name it with --label-column")
+            fits = _fits_optional(column, schema.field(source).type)
+            # A row is trained on unless it is a test row: of a split that cannot be read, somebody must say what it is.
+            if is_asked or column == "split" or (fits and source not in sources.values()):
+                take(column, source, "", fits, _OPTIONAL_RULES[column])
+        elif is_asked and source:
+            faults.append(f"no column {source!r} for the {column}: name it with --{column}-column")
     features, context, context_dtype = _plan_context(schema, names, sources, faults, subject)
     if faults:
         there = one_line(", ".join(schema.names), 160)
@@ -103,10 +111,21 @@ def plan_columns(schema: pa.Schema, names: LogColumns, subject: str) -> ColumnPl
         is_reward=names.reward_column is not None,
         optional=tuple(column for column in OPTIONAL if column in sources),
         # A leftover column that bears a contract name (a second `cost`, say) would clash on writing.
-        extra=tuple(
-            (field.name, field.type) for field in schema if field.name not in used and field.name not in COLUMNS
-        ),
+        extra=_others(schema, used, lambda name: name not in COLUMNS),
+        set_aside=_others(schema, used, lambda name: name in COLUMNS),
     )
+
+
+def _others(schema: pa.Schema, used: set[str], chosen: Callable[[str], bool]) -> tuple[tuple[str, pa.DataType], ...]:
+    return tuple((field.name, field.type) for field in schema if field.name not in used and chosen(field.name))
+
+
+def _remedy(column: str, source: str, kind: pa.DataType) -> str:
+    if column == "action" and _is_text(kind):
+        return f" (number the actions from 0; with polars: pl.col({source!r}).rank('dense') - 1)"
+    if column in ("label", "split"):
+        return f" (name another with --{column}-column, or '' for none)"
+    return ""
 
 
 _OPTIONAL_RULES = {"label": "whole numbers", "pi0": "float32 binary or lists of numbers", "split": "text"}
@@ -320,7 +339,8 @@ def _whole_numbers(column: pa.Array, name: str, first_row: int, tally: FaultTall
     if values.dtype.kind == "f":
         values = values.astype(np.float64)  # float32 has no 2³¹−1: its comparison would let 2³¹ pass
     fits = (values >= _INT32.min) & (values <= _INT32.max) & (values == np.floor(values))
-    tally.add_where(~fits, f"{name} must be whole numbers (int32)", values, first_row)
+    remedy = "; --label-column '' for no label" if name == "label" else ""
+    tally.add_where(~fits, f"{name} must be whole numbers (int32{remedy})", values, first_row)
     valid = column.is_valid().to_numpy(zero_copy_only=False)
     return pa.array(np.where(fits, values, 0).astype(np.int32), mask=~(valid & fits))
 
@@ -333,7 +353,8 @@ def _splits(column: pa.Array, first_row: int, tally: FaultTally) -> pa.Array:
     _tell_nulls(text, "split", first_row, tally)
     index = pc.index_in(text, value_set=pa.array(SPLITS, pa.string()))
     other = (index.is_null().to_numpy(zero_copy_only=False)) & text.is_valid().to_numpy(zero_copy_only=False)
-    tally.add_where(other, f"split must be {' or '.join(SPLITS)}", text.to_numpy(zero_copy_only=False), first_row)
+    rule = f"split must be {' or '.join(SPLITS)} (--split-column names another column, or '' for none)"
+    tally.add_where(other, rule, text.to_numpy(zero_copy_only=False), first_row)
     return pa.DictionaryArray.from_arrays(index.cast(pa.int8()), pa.array(SPLITS, pa.string()))
 
 

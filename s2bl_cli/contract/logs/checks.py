@@ -66,7 +66,7 @@ def check_batch(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: Fau
     if "action" in names:
         _check_index(batch.column("action"), "action", spec.actions, first_row, tally)
     if "label" in names:
-        _check_index(batch.column("label"), "label", spec.actions, first_row, tally)
+        _check_index(batch.column("label"), "label", spec.actions, first_row, tally, "; --label-column '' for no label")
     if "propensity" in names:
         _check_propensity(batch.column("propensity"), first_row, tally)
     if "cost" in names:
@@ -87,10 +87,12 @@ def _check_context(column: pa.Array, spec: LogSpec, first_row: int, tally: Fault
         tally.add_where(bad, "context values must be finite", np.full(len(bad), "NaN or infinity"), first_row)
 
 
-def _check_index(column: pa.Array, name: str, actions: int, first_row: int, tally: FaultTally) -> None:
+def _check_index(
+    column: pa.Array, name: str, actions: int, first_row: int, tally: FaultTally, remedy: str = ""
+) -> None:
     values = without_nulls(column, 0)
     bad = (values < 0) | (values >= actions)
-    tally.add_where(bad, f"{name} must be in [0, {actions - 1}] ({actions} actions)", values, first_row)
+    tally.add_where(bad, f"{name} must be in [0, {actions - 1}] ({actions} actions{remedy})", values, first_row)
 
 
 def _check_propensity(column: pa.Array, first_row: int, tally: FaultTally) -> None:

@@ -28,7 +28,10 @@ class LogColumns:
     cost_column: str = setting("cost", "the cost, lower is better, null where feedback is missing", metavar="NAME")
     reward_column: str | None = setting(None, "a reward to read instead of a cost: cost = −reward", metavar="NAME")
     label_column: str = setting(
-        "label", "the true class, where the file has it; only evaluate reads it", metavar="NAME"
+        "label", "the true class, where the file has it; only evaluate reads it; '' for none", metavar="NAME"
+    )
+    split_column: str = setting(
+        "split", "which rows are train or test, where the file says it; '' for none", metavar="NAME"
     )
     actions: int | None = setting(
         None,

@@ -15,9 +15,9 @@ import math
 import os
 import threading
 from collections import deque
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Any
 
@@ -96,6 +96,7 @@ class Log:
         ]
         self.lineages: list[Step | None] = [None if document is None else document["lineage"] for document in documents]
         self._check_alike()
+        self._smallest_action: int | None = None  # known where the actions were counted
         declared = {
             whole_number(document, "actions", file.name, low=1, high=MAX_ACTIONS)
             for file, document in zip(files, documents, strict=True)
@@ -107,7 +108,8 @@ class Log:
             )
         context = self._plans[0].context or self._context_of_first_row()
         actions = names.actions or (declared.pop() if declared else self._count_actions())
-        self.spec: LogSpec = self._plans[0].spec(actions, context)
+        action_names = self._action_names(documents, actions)
+        self.spec: LogSpec = replace(self._plans[0].spec(actions, context), action_names=action_names)
 
     @property
     def name(self) -> str:
@@ -146,6 +148,22 @@ class Log:
     def recorded_names(self) -> dict[str, Any]:
         """The column names and forms that differ from the contract's, as a lineage records them."""
         return recorded_changes(self._names)
+
+    @property
+    def set_aside(self) -> tuple[tuple[str, pa.DataType], ...]:
+        """Columns that bear a name of the contract and are not read as that: neither used nor carried along."""
+        return self._plans[0].set_aside
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What is allowed and yet probably not as it was meant, for a command to warn of."""
+        smallest = self._smallest_action
+        if not smallest or self.rows == 0:
+            return ()
+        return (
+            f"{self.name}: action 0 is never logged, the smallest is {smallest}: actions are counted from 0, so that "
+            f"there are {self.spec.actions:,} of them here; number them anew, or say how many there are with --actions",
+        )
 
     def check(self) -> None:
         """Read all of it for its faults alone."""
@@ -205,6 +223,24 @@ class Log:
                         f"files read as one log must be alike"
                     )
 
+    def _action_names(self, documents: Sequence[Mapping[str, Any] | None], actions: int) -> tuple[str, ...]:
+        """What the actions stand for, where a file says it."""
+        found: set[tuple[str, ...]] = set()
+        for file, document in zip(self._files, documents, strict=True):
+            named = None if document is None else document.get("action_names")
+            if document is None or named is None:
+                continue
+            if not isinstance(named, list) or len(named) != document["actions"] or not _all_text(named):
+                raise ContractError(
+                    f"{file.name}: action_names in its document must be {document['actions']} texts; "
+                    f"make the file again"
+                )
+            found.add(tuple(named))
+        if len(found) > 1:
+            raise ContractError(f"{self.name}: its files name their actions differently; they must agree")
+        (only,) = found or {()}
+        return only if len(only) == actions else ()  # --actions may say another number
+
     def _context_of_first_row(self) -> ContextSpec:
         for file, parquet, plan in zip(self._files, self._parquets, self._plans, strict=True):
             with _damage_told(file):
@@ -214,7 +250,7 @@ class Log:
 
     def _count_actions(self) -> int:
         """What pi0 has, else the largest action + 1, for logs that do not say how many actions there are."""
-        largest = -1
+        smallest, largest = MAX_ACTIONS, -1
         nowhere = FaultTally()  # faults of the values are told when the log is read
         for file, parquet, plan in zip(self._files, self._parquets, self._plans, strict=True):
             with _damage_told(file):
@@ -227,11 +263,17 @@ class Log:
                     spec = plan.spec(MAX_ACTIONS, _ANY_CONTEXT)
                     action = canonical_batch(batch, plan, spec, ("action",), 0, nowhere, extra=False).column("action")
                     largest = max(largest, int(np.max(action.fill_null(-1).to_numpy(), initial=-1)))
+                    smallest = min(smallest, int(np.min(action.drop_null().to_numpy(), initial=MAX_ACTIONS)))
         if largest >= MAX_ACTIONS:
             raise ContractError(
                 f"{self.name}: action must be below {MAX_ACTIONS}, found {largest}; number the actions from 0"
             )
+        self._smallest_action = smallest if smallest <= largest else None
         return max(1, largest + 1)
+
+
+def _all_text(values: Sequence[Any]) -> bool:
+    return all(isinstance(value, str) for value in values)
 
 
 def _folder_name(names: Sequence[str]) -> str | None:

@@ -35,12 +35,16 @@ SPLITS = ("train", "test")
 
 @dataclass(frozen=True)
 class LogSpec:
-    """What is true of a whole log: how many actions, what a context is, which optional columns it has."""
+    """What is true of a whole log: how many actions, what a context is, which optional columns it has.
+
+    `action_names` says what each action stands for, such as a table's labels; empty where nothing is known of that.
+    """
 
     actions: int
     context: ContextSpec
     optional: tuple[str, ...] = ()  # those of OPTIONAL that are there, in that order
     extra: tuple[tuple[str, pa.DataType], ...] = ()  # columns carried along
+    action_names: tuple[str, ...] = ()  # one an action, or none at all
 
     def has(self, column: str) -> bool:
         return column in REQUIRED or column in self.optional
@@ -67,8 +71,11 @@ class LogSpec:
             if self.has(name)
         ]
         fields += [pa.field(name, kind) for name, kind in self.extra]
-        metadata = None if lineage is None else {KEY: encode_document(KIND_LOGS, lineage, {"actions": self.actions})}
-        return pa.schema(fields, metadata=metadata)
+        return pa.schema(fields, metadata=None if lineage is None else {KEY: self._document(lineage)})
+
+    def _document(self, lineage: Step) -> str:
+        names = {"action_names": list(self.action_names)} if self.action_names else {}
+        return encode_document(KIND_LOGS, lineage, {"actions": self.actions, **names})
 
     def _field_metadata(self, name: str) -> dict[str, str] | None:
         if name != "context":

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from s2bl_cli.contract.logs.reading import Floats
+Floats = npt.NDArray[np.float32]
 
 MAX_BARS = 12
 

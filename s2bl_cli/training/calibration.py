@@ -1,0 +1,63 @@
+"""Calibration: what reward to expect of a row, from a score that is known of every row.
+
+A monotone curve through the known rows (isotonic regression, its direction from the data), then drawn towards the
+mean by as much as it fails on rows it has not seen: where the score tells nothing, the curve is flat.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+_FOLDS = 10
+_LEAST_ROWS = 2 * _FOLDS  # fewer say nothing of rows not seen
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """score ↦ expected reward; monotone, constant beyond the scores it was fitted on."""
+
+    knots: npt.NDArray[np.float64]  # scores, rising
+    rewards: npt.NDArray[np.float64]  # at the knots
+    mean: float  # of the rewards it was fitted on
+    trust: float  # in [0, 1]: how much of the curve's departure from the mean is kept
+
+    def __call__(self, score: Floats) -> npt.NDArray[np.float64]:
+        if len(self.knots) == 0:
+            return np.full(len(score), self.mean)
+        return self.mean + self.trust * (np.interp(score, self.knots, self.rewards) - self.mean)
+
+
+def calibrate(score: Floats, reward: Floats, seed: int) -> Calibration:
+    """Fit on rows whose reward is known. Cross-fitted: each row is predicted by a curve that has not seen it; the
+    slope of the rewards on those predictions, in [0, 1], is how far the curve is to be trusted."""
+    score, reward = np.asarray(score, np.float64), np.asarray(reward, np.float64)
+    mean = float(reward.mean()) if len(reward) else 0.0
+    if len(reward) < _LEAST_ROWS or reward.min() == reward.max() or score.min() == score.max():
+        return Calibration(np.empty(0), np.empty(0), mean, 0.0)
+    fold = np.random.default_rng(seed).permutation(len(score)) % _FOLDS
+    unseen = np.empty(len(score))
+    for k in range(_FOLDS):
+        knots, rewards = _curve(score[fold != k], reward[fold != k])
+        # About the mean of the other folds: a row's own reward lowers it, which would look like a negative slope.
+        unseen[fold == k] = np.interp(score[fold == k], knots, rewards) - reward[fold != k].mean()
+    spread = float(unseen @ unseen)
+    trust = float(np.clip((reward - mean) @ unseen / spread, 0, 1)) if spread > 0 else 0.0
+    return Calibration(*_curve(score, reward), mean, trust)
+
+
+def _curve(score: Floats, reward: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The isotonic curve, rising or falling, whichever is nearer to the rewards: knots and rewards there."""
+    from scipy.optimize import isotonic_regression
+
+    knots, place, count = np.unique(np.asarray(score, np.float64), return_inverse=True, return_counts=True)
+    mean = np.bincount(place, reward) / count
+    rising, falling = (
+        isotonic_regression(mean, weights=count.astype(np.float64), increasing=increasing).x
+        for increasing in (True, False)
+    )
+    errors = [float(count @ (mean - curve) ** 2) for curve in (rising, falling)]
+    return knots, rising if errors[0] <= errors[1] else falling

@@ -1,0 +1,34 @@
+"""How a training run is kept: checkpoints, learning curves, and where its rows are. No torch here."""
+
+from dataclasses import dataclass
+
+from s2bl_cli.errors import SettingError
+from s2bl_cli.settings import Between, check_settings, setting
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What does not change the policy."""
+
+    history: str | None = setting(
+        None, "write the learning curves to this Parquet file", metavar="FILE", recorded=False
+    )
+    checkpoint_every: int | None = setting(
+        None, "write a checkpoint beside the output every so many epochs", rule=Between(1, 100_000), recorded=False
+    )
+    checkpoint_minutes: float = setting(
+        10.0, "write a checkpoint every so many minutes", rule=Between(0, 1e6, low_open=True), recorded=False
+    )
+    resume: bool = setting(False, "go on from the checkpoint of the same command, if there is one", recorded=False)
+    stream: str = setting(
+        "auto",
+        "read the log anew each epoch instead of holding it; auto: where it would fill half of the memory",
+        choices=lambda: ("auto", "on", "off"),
+        recorded=False,
+    )
+    compile: bool = setting(False, "compile the network with torch.compile (mlp and resnets)", recorded=False)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.history == "-":
+            raise SettingError("--history takes the name of a file, found '-'")

@@ -1,0 +1,53 @@
+"""Estimates of a policy's expected reward on held-out known rows, to choose by. Higher is better.
+
+They are numpy on a few numbers a row; `s2bl evaluate` has the same estimators with intervals.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+_DELTA = 0.05
+
+Floats = npt.NDArray[np.floating[Any]]
+
+
+class HeldOut(NamedTuple):
+    """What is known of one policy on the rows held out: all (rows,)."""
+
+    weight: Floats  # π(a|x)/max(ν, p)
+    cost: Floats
+    model_value: Floats | None = None  # Σ_a π(a|x) q̂(x, a), the cost that a model expects of the policy
+    model_logged: Floats | None = None  # q̂(x, a) of the logged action
+
+
+def snips(held: HeldOut) -> float:
+    """−Σ cw/Σ w. A policy that gives the held-out actions no weight at all is the worst."""
+    total = float(held.weight.sum())
+    return -float((held.cost * held.weight).sum()) / total if total > 0 else -math.inf
+
+
+def ips(held: HeldOut) -> float:
+    """−mean cw."""
+    return -float((held.cost * held.weight).mean()) if len(held.cost) else -math.inf
+
+
+def dr(held: HeldOut) -> float:
+    """−mean(q̂(x, π) + w(c − q̂(x, a)))."""
+    assert held.model_value is not None
+    assert held.model_logged is not None
+    if not len(held.cost):
+        return -math.inf
+    return -float((held.model_value + held.weight * (held.cost - held.model_logged)).mean())
+
+
+def ls_bound(held: HeldOut) -> float:
+    """The 95 % lower bound (exp(λV − ln(1/δ)/n) − 1)/λ of the logarithmic smoothing V, λ = 1/√n; costs ≤ 0."""
+    rows = len(held.cost)
+    if not rows:
+        return -math.inf
+    lam = 1 / math.sqrt(rows)
+    value = float(np.log1p(lam * held.weight * np.maximum(-held.cost, 0)).mean()) / lam
+    return (math.exp(lam * value - math.log(1 / _DELTA) / rows) - 1) / lam

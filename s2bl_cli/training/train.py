@@ -1,0 +1,313 @@
+"""A log in, policies out: read, choose if asked to, train."""
+
+import contextlib
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from s2bl_cli.console import Console
+from s2bl_cli.contract.lineage import Source, Step, step_of
+from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
+from s2bl_cli.errors import ContractError, SettingError
+from s2bl_cli.models.network import build_network
+from s2bl_cli.models.settings import parse_hidden
+from s2bl_cli.registry import SELECTORS
+from s2bl_cli.settings import recorded
+from s2bl_cli.training.groups import Group, fold_groups, holdout_groups
+from s2bl_cli.training.held_out import joined
+from s2bl_cli.training.interruption import noted_signals
+from s2bl_cli.training.journal import Journal
+from s2bl_cli.training.log_facts import LogFacts, count_log
+from s2bl_cli.training.outcomes import Outcome
+from s2bl_cli.training.resident_log import ResidentLog
+from s2bl_cli.training.run_options import RunOptions
+from s2bl_cli.training.selectors import HeldOut
+from s2bl_cli.training.settings import AUTO_TRANSLATIONS, Combination, TrainSettings
+from s2bl_cli.training.stage import Left, Setup, TrainLog, Watcher, run_stage
+from s2bl_cli.training.watching import ProgressWatcher
+
+_COLUMNS = ("context", "action", "propensity", "cost", "split")  # never `label`
+
+
+@dataclass(frozen=True)
+class Trained:
+    """One policy, and how it came to be kept."""
+
+    policy: Policy
+    seed: int
+    combination: Combination
+    estimate: float | None  # by which it was chosen
+    curves: list[tuple[int, str, float]]
+
+
+class TrainingRun:
+    """One run of `s2bl train`: watched by a progress bar, kept in a checkpoint, left when a signal asks for it."""
+
+    def __init__(
+        self,
+        log: Log,
+        settings: TrainSettings,
+        options: RunOptions,
+        device: torch.device,
+        prior: LoadedPolicy | None,
+        target: str,
+    ) -> None:
+        self._log, self._settings, self._options = log, settings, options
+        self._device, self._prior = device, prior
+        self._checkpoint = None if target == "-" else f"{target.removesuffix('.safetensors')}.checkpoint"
+
+    def policies(self, console: Console) -> list[Trained]:
+        options = self._options
+        journal = Journal(
+            self._checkpoint, self._identity, every_epochs=options.checkpoint_every,
+            every_minutes=options.checkpoint_minutes,
+        )  # fmt: skip
+        if options.resume:
+            console.say(f"going on from {self._checkpoint}" if journal.resume() else "no checkpoint: starting anew")
+        with contextlib.ExitStack() as bars, noted_signals() as interruption:
+
+            def watch(what: str, epochs: int) -> Watcher:
+                title = f"{what} {self._settings.name}"
+                return ProgressWatcher(bars.enter_context(console.progress(title, epochs, "epochs")))
+
+            try:
+                trained = train_policies(
+                    self._log,
+                    self._settings,
+                    self._device,
+                    watch,
+                    journal=journal,
+                    prior=self._prior,
+                    compiled=options.compile,
+                    is_wanted_elsewhere=interruption.requested,
+                )
+            except Left:
+                console.warn(f"stopped; to go on, give the same command with --resume (state in {self._checkpoint})")
+                interruption.leave()
+                raise
+        journal.remove()
+        return trained
+
+    def _identity(self) -> Step:
+        """What a checkpoint must share with the run: everything that the policies depend on."""
+        sources = self._log.sources if self._prior is None else (*self._log.sources, self._prior.source)
+        return step_of("train", {**recorded(self._settings.resolved()), **self._log.recorded_names}, sources)
+
+
+def train_policies(
+    log: Log,
+    settings: TrainSettings,
+    device: torch.device,
+    watch: Callable[[str, int], Watcher],
+    *,
+    journal: Journal | None = None,
+    prior: LoadedPolicy | None = None,
+    compiled: bool = False,
+    is_wanted_elsewhere: Callable[[], bool] = lambda: False,
+) -> list[Trained]:
+    """Learn from the log's train rows: one policy for each seed and combination, or the chosen one of each seed."""
+    settings = settings.resolved()
+    columns = (*_COLUMNS, "pi0") if settings.reg_form == "exact" else _COLUMNS
+    if settings.reg_form == "exact" and not log.spec.has("pi0"):
+        raise ContractError(
+            f"{log.name}: --reg-form exact needs the whole logging distribution, a column 'pi0', which it lacks: "
+            f"use --reg-form sampled, or make logs with --store-distribution"
+        )
+    train_log = ResidentLog(log, columns)
+    hidden = parse_hidden(settings.model, settings.hidden)
+    spec = NetworkSpec(settings.model, log.spec.context, log.spec.actions, hidden, settings.width)
+    facts = count_log(train_log.scan(), [Group(0)], spec.actions, reg_on_known=False)
+    _check_rows(facts, log, settings)
+    setup = Setup(
+        log=train_log,
+        settings=settings,
+        spec=spec,
+        start_tensors=_standardisation(train_log, spec, prior, log),
+        prior=None if prior is None else prior.policy,
+        device=device,
+        bf16=_is_bf16(settings.precision, device),
+        compiled=compiled,
+        is_wanted_elsewhere=is_wanted_elsewhere,
+    )
+    combinations = _with_translations(settings, facts)
+    chosen = _run(setup, combinations, watch, journal or Journal())
+    sources = log.sources if prior is None else (*log.sources, prior.source)
+    return [
+        Trained(
+            _policy(outcome, spec, facts, settings, seed, combination, sources, log.recorded_names),
+            seed,
+            combination,
+            estimate,
+            outcome.curves,
+        )
+        for seed, combination, estimate, outcome in chosen
+    ]
+
+
+_Chosen = tuple[int, Combination, float | None, Outcome]
+
+
+def _run(
+    setup: Setup, combinations: Sequence[Combination], watch: Callable[[str, int], Watcher], journal: Journal
+) -> list[_Chosen]:
+    settings = setup.settings
+    seeds = settings.seed_list
+    if settings.folds is not None:
+        best = _cross_validated(setup, combinations, watch, journal)
+        final = replace(setup, settings=replace(settings, folds=None, select=None, holdout=None))
+        groups = [Group(seed) for seed in seeds]
+        grid: list[Sequence[Combination]] = [[combination] for combination, _ in best]
+        outcomes = run_stage(final, "training", groups, grid, watch("training", _epochs(final, grid)), journal)
+        return [
+            (seed, combination, estimate, of_group[0])
+            for seed, (combination, estimate), of_group in zip(seeds, best, outcomes, strict=True)
+        ]
+    groups = holdout_groups(seeds, settings.held_share)
+    grid = [combinations for _ in seeds]
+    outcomes = run_stage(setup, "training", groups, grid, watch("training", _epochs(setup, grid)), journal)
+    if settings.select is None:
+        return [
+            (seed, combination, None, outcome)
+            for seed, of_group in zip(seeds, outcomes, strict=True)
+            for combination, outcome in zip(combinations, of_group, strict=True)
+        ]
+    chosen: list[_Chosen] = []
+    for seed, of_group in zip(seeds, outcomes, strict=True):
+        place, estimate = _best(settings, [outcome.held for outcome in of_group])
+        chosen.append((seed, combinations[place], estimate, of_group[place]))
+    return chosen
+
+
+def _cross_validated(
+    setup: Setup, combinations: Sequence[Combination], watch: Callable[[str, int], Watcher], journal: Journal
+) -> list[tuple[Combination, float]]:
+    """The best combination for each seed, by the estimate on all known rows, each held out once."""
+    settings = setup.settings
+    assert settings.folds is not None
+    groups = fold_groups(settings.seed_list, settings.folds)
+    noted = journal.noted("chosen")
+    if noted is not None:
+        return [(Combination(*numbers), estimate) for numbers, estimate in noted]
+    grid = [combinations for _ in groups]
+    outcomes = run_stage(setup, "choosing", groups, grid, watch("choosing", _epochs(setup, grid)), journal)
+    best = []
+    for s in range(len(settings.seed_list)):
+        of_seed = outcomes[s * settings.folds : (s + 1) * settings.folds]
+        place, estimate = _best(
+            settings,
+            [joined([_held(fold[c]) for fold in of_seed]) for c in range(len(combinations))],
+        )
+        best.append((combinations[place], estimate))
+    journal.note("chosen", [[list(combination), estimate] for combination, estimate in best])
+    return best
+
+
+def _epochs(setup: Setup, grid: Sequence[Sequence[Combination]]) -> int:
+    """Of a stage in all, for the progress bar: linear policies take theirs side by side."""
+    one_by_one = 1 if setup.spec.model == "linear" else len(grid) * len(grid[0])
+    return one_by_one * (setup.settings.epochs or 0)
+
+
+def _held(outcome: Outcome) -> HeldOut:
+    assert outcome.held is not None
+    return outcome.held
+
+
+def _best(settings: TrainSettings, held: Sequence[HeldOut | None]) -> tuple[int, float]:
+    """The place of the highest estimate (the first of equals), and the estimate."""
+    estimate = SELECTORS.load(settings.selector)
+    values = [-math.inf if rows is None else estimate(rows) for rows in held]
+    if max(values) == -math.inf:
+        raise SettingError(
+            f"--select {settings.selector}: no held-out row has any weight to choose by; hold out more with --holdout"
+        )
+    place = int(np.argmax(values))
+    return place, values[place]
+
+
+def _with_translations(settings: TrainSettings, facts: LogFacts) -> list[Combination]:
+    """The grid with banditnet's translations in numbers."""
+    if settings.risk != "banditnet":
+        return list(settings.combinations)
+    if settings.translation == "auto":
+        low, high = facts.lowest_cost, facts.highest_cost
+        values = [low + part * (high - low) for part in AUTO_TRANSLATIONS]
+        distinct = dict.fromkeys(settings.combinations)
+        return [c._replace(translation=value) for c in distinct for value in dict.fromkeys(values)]
+    mean = float(facts.known.c.mean(dtype=np.float64)) if len(facts.known.c) else 0.0
+    return [c if c.translation is not None else c._replace(translation=mean) for c in settings.combinations]
+
+
+def _check_rows(facts: LogFacts, log: Log, settings: TrainSettings) -> None:
+    if facts.rows == 0:
+        raise ContractError(f"{log.name}: it has no train rows to learn from (its rows are all of the test split)")
+    if settings.uses_feedback and not len(facts.known.c):
+        raise ContractError(
+            f"{log.name}: no train row has feedback, and {settings.name} learns from feedback; "
+            f"use a log with some, or --method wce-only"
+        )
+    if settings.risk in ("ls", "wnll") and facts.highest_cost > 0:
+        raise ContractError(
+            f"{log.name}: --risk {settings.risk} is for costs of at most 0, found {facts.highest_cost:g}; "
+            f"use another risk, or shift the costs"
+        )
+    if (settings.held_share or settings.folds) and len(facts.known.c) < 2 * (settings.folds or 5):
+        raise ContractError(
+            f"{log.name}: {len(facts.known.c)} rows with feedback are too few to hold some out; drop --select, "
+            f"--patience and --folds"
+        )
+
+
+def _standardisation(
+    train_log: TrainLog, spec: NetworkSpec, prior: LoadedPolicy | None, log: Log
+) -> dict[str, torch.Tensor]:
+    """Shift and scale from the train rows; with a prior, the prior's, so that parameters mean the same."""
+    if prior is not None:
+        misfit = prior.policy.network.misfit(spec.actions, spec.context, "the log's")
+        own = (prior.policy.network.model, prior.policy.network.hidden, prior.policy.network.width)
+        if misfit is None and own != (spec.model, spec.hidden, spec.width):
+            misfit = f"its model is {own[0]} {own[1] or ''}, not {spec.model} {spec.hidden or ''}".rstrip()
+        if misfit is not None:
+            raise ContractError(f"{prior.name} is no prior for {log.name}: {misfit}")
+        return {name: torch.from_numpy(prior.policy.tensors[name]) for name in ("shift", "scale")}
+    network = build_network(spec)
+    network.standardise_by(np.concatenate([rows.context for rows, _ in train_log.scan()]))
+    return {"shift": network.shift, "scale": network.scale}
+
+
+def _is_bf16(precision: str, device: torch.device) -> bool:
+    if precision == "auto":
+        return device.type == "cuda" and torch.cuda.is_bf16_supported()
+    return precision == "bf16"
+
+
+def _policy(
+    outcome: Outcome,
+    spec: NetworkSpec,
+    facts: LogFacts,
+    settings: TrainSettings,
+    seed: int,
+    combination: Combination,
+    sources: tuple[Source, ...],
+    names: dict[str, Any],
+) -> Policy:
+    """The lineage says what this policy alone would need: its own seed and numbers."""
+    alone = recorded(settings) | names
+    alone |= {"seed": seed, "seeds": None, "nu": combination.nu, "sharpen": combination.sharpen}
+    alone |= {"lam": combination.lam if settings.reg != "none" else None, "translation": combination.translation}
+    if settings.folds is not None or settings.patience is None:
+        alone |= {"folds": None, "select": None, "select-on": "sampled"}
+        if settings.held_share:
+            alone |= {"holdout": settings.held_share}
+    return Policy(
+        network=spec,
+        training_rows=facts.rows,
+        training_known=len(facts.known.c),
+        lineage=step_of("train", alone, sources),
+        tensors=outcome.tensors,
+    )
