@@ -136,6 +136,20 @@ def test_estimates_show_interval_and_truth() -> None:
     assert point.get_xdata() == pytest.approx([0.701])
 
 
+def test_estimates_of_seeds_are_means_of_intervals_and_truths() -> None:
+    """0.6 in [0.5, 0.7] and 0.8 in [0.6, 1.2]: 0.7 in [0.55, 0.95]; the truths 0.5 and 0.7 have the mean 0.6."""
+    scores = [score(0.6, metric="dr", low=0.5, high=0.7), score(0.8, seed=1, metric="dr", low=0.6, high=1.2),
+              score(-0.5, metric="true-risk"), score(-0.7, seed=1, metric="true-risk")]  # fmt: skip
+    with drawing():
+        figure = FIGURES.load("estimates").draw(FigureData(_frame(scores), "dr"))
+    truth, interval, point = figure.axes[0].lines
+    assert [list(line.get_xdata()) for line in (truth, interval, point)] == [
+        pytest.approx([0.6, 0.6]),
+        pytest.approx([0.55, 0.95]),
+        pytest.approx([0.7]),
+    ]
+
+
 def test_learning_curves_average_seeds_and_band_them() -> None:
     """−epoch/5 and −epoch/6: in the middle −11/60 of the epoch."""
     with drawing():

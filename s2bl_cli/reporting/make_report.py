@@ -17,7 +17,7 @@ from s2bl_cli.reporting.figures.style import SUFFIXES, drawing, inline_svg, save
 from s2bl_cli.reporting.grid import Wanted, parsed_group_by
 from s2bl_cli.reporting.inputs import Inputs
 from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, quantity
-from s2bl_cli.reporting.report import DrawnFigure, Health, Report
+from s2bl_cli.reporting.report import DrawnFigure, Report
 from s2bl_cli.reporting.selection import check_metric, default_metric, is_reference, metrics_of, selected_scores
 from s2bl_cli.reporting.settings import AUTO, PAPER, ClaimSettings, ReportSettings
 from s2bl_cli.reporting.table import Table
@@ -174,10 +174,6 @@ def page_figures(data: FigureData, wanted: str) -> tuple[list[DrawnFigure], list
     return drawn, notes
 
 
-def make_health(frame: pl.DataFrame) -> list[Health]:
-    return [Health(*verdict) for verdict in verdicts(frame)]
-
-
 def make_commands(lineages: Sequence[Step]) -> list[tuple[str, ...]]:
     """The commands that remake each scores file; files made alike are told once."""
     return list(dict.fromkeys(tuple(command_lines(step)) for step in lineages))
@@ -194,7 +190,7 @@ def assembled(
     return Report(
         tuple(tables),
         tuple(figures),
-        tuple(make_health(frame)),
+        tuple(verdicts(frame)),
         tuple(make_commands(lineages)),
         tuple(claims),
         tuple(notes),

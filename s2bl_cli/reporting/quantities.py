@@ -96,4 +96,5 @@ def quantity(metric: str) -> Quantity:
 
 def short_title(metric: str) -> str:
     """A row's or an axis tick's name of a metric."""
-    return ESTIMATORS.get(metric) or quantity(metric).title
+    shown = quantity(metric)
+    return ESTIMATORS.get(metric) or " ".join(filter(None, (shown.title, shown.unit.words)))

@@ -15,6 +15,10 @@ class Health:
     level: int  # 2 trust, 1 caution, 0 do not trust
     words: str
 
+    @property
+    def line(self) -> str:
+        return f"{self.policy} on {self.log}: {self.words}"
+
 
 @dataclass(frozen=True)
 class DrawnFigure:

@@ -57,6 +57,8 @@ def accuracy_curves(
             )
         _reference_line(axis, scores, metric, dict(zip(panel_keys, place, strict=True)))
         finish(axis, ticks)
+        if len(ticks) == 1:
+            axis.set_xlim(ticks[0] - 0.5 * max(1.0, abs(ticks[0])), ticks[0] + 0.5 * max(1.0, abs(ticks[0])))
         axis.set_title(panel_title(panel_keys, place))
         axis.set_ylabel(" ".join(filter(None, (shown.title, shown.unit.words))))
     legend_below(figure, axes)

@@ -25,7 +25,7 @@ tbody tr:hover { background: var(--soft); }
 p.note { margin: .4rem 0; font-size: .9rem; }
 figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; background: #fff; }
 figcaption { font-size: .9rem; }
-pre { overflow-x: auto; background: var(--soft); padding: .8rem; font-size: .85rem; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--soft); padding: .8rem; font-size: .85rem; }
 li { margin: .3rem 0; }
 .sign { display: inline-block; min-width: 7.5em; font-weight: 600; }
 .level-2 .sign::before, .holds .sign::before { content: "✓ "; }
@@ -52,7 +52,7 @@ def render(report: Report) -> str:
         "<body>",
         "<h1>s2bl report</h1>",
         *_section("Checks", _claims(report)),
-        *_section("Tables", [_table(table) for table in report.tables]),
+        *_section("Tables", [_table(table, [health.line for health in report.health]) for table in report.tables]),
         *_section("Can the log be trusted for these policies?", _health(report)),
         *_section("Figures", [_figure(figure) for figure in report.figures]),
         *(f'<p class="note">{_text(note)}</p>' for note in report.notes),
@@ -68,7 +68,8 @@ def _section(title: str, parts: list[str]) -> list[str]:
     return ["<section>", f"<h2>{escape(title)}</h2>", *parts, "</section>"] if parts else []
 
 
-def _table(table: Table) -> str:
+def _table(table: Table, said: list[str]) -> str:
+    """`said` are notes that have a section of their own."""
     head = [f'<th scope="col">{_text(name)}</th>' for name in table.key_names]
     head += [f'<th scope="col" class="number">{_text(name)}</th>' for name in table.columns]
     rows = [
@@ -84,7 +85,7 @@ def _table(table: Table) -> str:
             *rows,
             "</tbody>",
             "</table></div>",
-            *(f'<p class="note">{_text(note)}</p>' for note in table.notes),
+            *(f'<p class="note">{_text(note)}</p>' for note in table.notes if note not in said),
         ]
     )
 

@@ -23,6 +23,7 @@ from s2bl_cli.reporting.quantities import (
     quantity,
     short_title,
 )
+from s2bl_cli.reporting.report import Health
 from s2bl_cli.reporting.selection import (
     KEY_TITLES,
     REFERENCES,
@@ -108,17 +109,16 @@ EMPTY_VERDICT = "unknown"
 
 def verdict_lines(frame: pl.DataFrame) -> list[str]:
     """One line a policy and log: the verdict and its reason. The logging policy on its own log needs none."""
-    return [f"{policy} on {log}: {words}" for policy, log, _, words in verdicts(frame)]
+    return [health.line for health in verdicts(frame)]
 
 
-def verdicts(frame: pl.DataFrame) -> Iterator[tuple[str, str, int, str]]:
-    """Policy, log, level, words. The words come from a file."""
+def verdicts(frame: pl.DataFrame) -> Iterator[Health]:
     judged = frame.filter((pl.col("metric") == HEALTH) & (pl.col("method") != LOGGING_POLICY))
     for row in judged.iter_rows(named=True):
         level = round(row["value"]) if row["value"] in (0, 1, 2) else 0
         verdict = VERDICTS[level]
         words = one_line(row["note"] or verdict, 300)
-        yield (
+        yield Health(
             one_line(row["policy"], 60),
             one_line(row["log"], 60),
             level,
