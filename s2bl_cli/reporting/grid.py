@@ -25,7 +25,7 @@ from s2bl_cli.reporting.significance import differing_marked
 from s2bl_cli.reporting.table import Cell, Row, Table
 
 DRAWN = "sampled-accuracy"
-_OF_THE_LOG = ("dataset", "tau", "log", "log_sha256", "split", "label")  # what a policy that was not trained has too
+OF_THE_LOG = ("dataset", "tau", "log", "log_sha256", "split", "label")  # what a policy that was not trained has too
 _NO_KEYS = ("method", "value", "stderr", "low", "high", "note", "metric", "seed", "rows")
 
 SIGNIFICANCE_NOTE = (
@@ -147,7 +147,7 @@ def _reference_title(name: str, metric: str) -> str:
 
 
 def _reference_cell(scores: pl.DataFrame, keys: Mapping[str, Any]) -> Cell:
-    shared = [name for name in _OF_THE_LOG if name in keys]
+    shared = [name for name in OF_THE_LOG if name in keys]
     here = scores.filter(
         pl.all_horizontal(pl.col(name).eq_missing(pl.lit(keys[name])) for name in shared) if shared else pl.lit(True)
     )

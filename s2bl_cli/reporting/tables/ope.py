@@ -4,7 +4,7 @@ health of the log for each policy.
 A cell is the estimate with its interval where there is one run, and mean ± std where there are several seeds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -12,7 +12,7 @@ import polars as pl
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.grid import Wanted, cell_of, finite, marked, ordered, title_of
+from s2bl_cli.reporting.grid import OF_THE_LOG, Wanted, cell_of, finite, marked, ordered, title_of
 from s2bl_cli.reporting.quantities import (
     ESTIMATORS,
     HEALTH,
@@ -58,21 +58,17 @@ def build(frame: pl.DataFrame, wanted: Wanted) -> Table:
     policies = frame if learned.is_empty() else learned
     references = [name for name in REFERENCES if (frame["method"] == name).any()]
     columns = [*ordered(learned["method"].unique().to_list()), *references]
+    notes = [note for name in shown for note in check_runs(learned.filter(pl.col("metric") == name), keys)]
+    cells = {name: _cells(of_metric(frame, name), keys) for name in shown}
     rows: list[Row] = []
-    notes: list[str] = []
     for values in places(policies, keys):
-        place = dict(zip(keys, values, strict=True))
         for metric in shown:
-            cells = [_cell(frame, metric, method, place, notes) for method in columns]
-            if all(cell.mean is None and cell.text is None for cell in cells):
+            row = [cells[metric].get(_address(method, values, keys), Cell()) for method in columns]
+            if all(cell.mean is None and cell.text is None for cell in row):
                 continue
             how = quantity(metric) if metric != TRUE_RISK else Quantity(TRUTH, quantity("ips").unit, "high")
-            rows.append(
-                (
-                    (*map(key_text, values), TRUTH if metric == TRUE_RISK else short_title(metric)),
-                    marked(cells, how, significance=wanted.significance),
-                )
-            )
+            title = TRUTH if metric == TRUE_RISK else short_title(metric)
+            rows.append(((*map(key_text, values), title), marked(row, how, significance=wanted.significance)))
     notes += verdict_lines(frame)
     titles = tuple(map(title_of, columns))
     caption = f"Expected reward estimated from the log: {_numbers_told(frame, rows)}"
@@ -80,25 +76,36 @@ def build(frame: pl.DataFrame, wanted: Wanted) -> Table:
     return Table(names, titles, tuple(rows), caption, tuple(columns), tuple(dict.fromkeys(notes)))
 
 
-def _cell(frame: pl.DataFrame, metric: str, method: str, place: dict[str, Any], notes: list[str]) -> Cell:
-    own = method in REFERENCES
-    names = [name for name in place if not own or name in ("dataset", "tau", "log", "split")]
-    scores = of_metric(frame.filter((pl.col("method") == method) & (pl.col("metric") == metric)), metric).filter(
-        pl.all_horizontal(pl.lit(True), *(pl.col(name).eq_missing(pl.lit(place[name])) for name in names))
-    )
-    if scores.is_empty():
-        return Cell()
-    if own:
+def _cells(scores: pl.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], Cell]:
+    """The cells of one metric, by method and place."""
+    held: dict[tuple[Any, ...], Cell] = {}
+    for method, runs in scores.partition_by("method", as_dict=True, maintain_order=True).items():
+        names = [*_place_names(str(method[0]), keys)]
+        groups = runs.group_by(names, maintain_order=True) if names else [((), runs)]
+        held |= {(*method, *values): _cell(group, str(method[0])) for values, group in groups}
+    return held
+
+
+def _address(method: str, values: Sequence[Any], keys: Sequence[str]) -> tuple[Any, ...]:
+    place = dict(zip(keys, values, strict=True))
+    return (method, *(place[name] for name in _place_names(method, keys)))
+
+
+def _place_names(method: str, keys: Sequence[str]) -> list[str]:
+    """What tells a policy's place; one that was not trained has only its log's."""
+    return [name for name in keys if method not in REFERENCES or name in OF_THE_LOG]
+
+
+def _cell(scores: pl.DataFrame, method: str) -> Cell:
+    if method in REFERENCES:
         scores = scores.unique(["value", "rows"], maintain_order=True)
-    else:
-        notes += check_runs(scores, list(place))
+    metric = scores["metric"][0]
+    unit = quantity(metric).unit
     if metric == HEALTH:
-        worst = min(scores["value"].to_list())
-        return Cell(text=VERDICTS.get(round(worst), EMPTY_VERDICT))
+        return Cell(text=VERDICTS.get(round(min(scores["value"].to_list())), EMPTY_VERDICT))
     if metric == TRUE_RISK:
-        scores = scores.with_columns(value=-pl.col("value"), low=-pl.col("high"), high=-pl.col("low"))
-        return cell_of(scores, quantity(metric).unit)
-    cell = cell_of(scores, quantity(metric).unit)
+        return cell_of(scores.with_columns(value=-pl.col("value")), unit)
+    cell = cell_of(scores, unit)
     if cell.runs == 1 and metric in ESTIMATORS:
         return replace(cell, low=finite(scores["low"][0]), high=finite(scores["high"][0]))
     return cell
