@@ -80,7 +80,7 @@ def _cells(scores: pl.DataFrame, keys: Sequence[str]) -> dict[tuple[Any, ...], C
     """The cells of one metric, by method and place."""
     held: dict[tuple[Any, ...], Cell] = {}
     for method, runs in scores.partition_by("method", as_dict=True, maintain_order=True).items():
-        names = [*_place_names(str(method[0]), keys)]
+        names = _place_names(str(method[0]), keys)
         groups = runs.group_by(names, maintain_order=True) if names else [((), runs)]
         held |= {(*method, *values): _cell(group, str(method[0])) for values, group in groups}
     return held
@@ -98,6 +98,8 @@ def _place_names(method: str, keys: Sequence[str]) -> list[str]:
 
 def _cell(scores: pl.DataFrame, method: str) -> Cell:
     if method in REFERENCES:
+        if scores.select("dataset", "tau").n_unique() > 1:
+            return Cell()  # a mean over other data than the row's would say nothing
         scores = scores.unique(["value", "rows"], maintain_order=True)
     metric = scores["metric"][0]
     unit = quantity(metric).unit
