@@ -6,7 +6,7 @@ import typer
 
 from s2bl_cli.commands.options import Force, Quiet, settings_as_flags
 from s2bl_cli.console import Console
-from s2bl_cli.reporting.settings import ClaimSettings, FigureSettings, ReportSettings
+from s2bl_cli.reporting.settings import AUTO, ClaimSettings, FigureSettings, ReportSettings
 
 FIGURE_PANEL = "Figures"
 CLAIM_PANEL = "Claims: exit code 1 where one fails"
@@ -66,6 +66,10 @@ def report(
     console = Console(quiet=quiet)
     form = make_report.chosen_format(settings, output)
     is_page = form == make_report.HTML
+    if figures.figure != AUTO and figures.plot is None and not is_page:
+        raise SettingError(
+            f"--figure {figures.figure} goes with --plot FILE or --format html: nothing else shows figures"
+        )
     suffix = None if figures.plot is None else make_report.checked_plot(figures.plot)
     if figures.plot is not None:
         check_output(figures.plot, force=force)

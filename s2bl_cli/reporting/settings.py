@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from s2bl_cli.errors import SettingError
 from s2bl_cli.registry import FIGURES, FORMATS, TABLES
 from s2bl_cli.settings import Between, check_settings, setting
 
@@ -34,6 +35,8 @@ class ReportSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.against is not None and self.table != AUTO:
+            raise SettingError(f"--against {self.against} has a table of its own: leave out --table {self.table}")
 
 
 @dataclass(frozen=True)
@@ -64,3 +67,5 @@ class ClaimSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.tolerance and self.baseline is None:
+            raise SettingError("--tolerance goes with --baseline: --baseline old.parquet --tolerance 0.5")
