@@ -163,3 +163,14 @@ def test_baseline_without_the_metric_is_a_usage_error(report: Report, tmp_path: 
         2,
         "s2bl: no score of argmax-accuracy in these files; they have dr: pass --metric\n",
     )
+
+
+def test_claims_need_scores(run: Callable[..., Any], tmp_path: Path, write_log: Any) -> None:
+    """A figure of a log can be had without; a claim that nothing was held against must not pass."""
+    write_log(tmp_path / "log.parquet")
+    ran = run("report", "log.parquet", "--plot", "a.svg", "--check", "wce-s2bl > 1")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: no scores are given, and a table is made of scores: s2bl evaluate makes them\n",
+    )
+    assert not (tmp_path / "a.svg").exists()

@@ -6,7 +6,7 @@ import typer
 
 from s2bl_cli.commands.options import Force, Quiet, settings_as_flags
 from s2bl_cli.console import Console
-from s2bl_cli.reporting.settings import AUTO, ClaimSettings, FigureSettings, ReportSettings
+from s2bl_cli.reporting.settings import ClaimSettings, FigureSettings, ReportSettings
 
 FIGURE_PANEL = "Figures"
 CLAIM_PANEL = "Claims: exit code 1 where one fails"
@@ -58,53 +58,23 @@ def report(
     """
     from s2bl_cli.contract.atomic import STANDARD_STREAM, atomic_output, check_output
     from s2bl_cli.contract.text_output import write_text
-    from s2bl_cli.errors import SettingError
-    from s2bl_cli.registry import FORMATS
-    from s2bl_cli.reporting import make_report
-    from s2bl_cli.reporting.inputs import read_inputs
+    from s2bl_cli.reporting.make_report import Wishes, make_report
 
     console = Console(quiet=quiet)
-    form = make_report.chosen_format(settings, output)
-    is_page = form == make_report.HTML
-    if figures.figure != AUTO and figures.plot is None and not is_page:
-        raise SettingError(
-            f"--figure {figures.figure} goes with --plot FILE or --format html: nothing else shows figures"
-        )
-    suffix = None if figures.plot is None else make_report.checked_plot(figures.plot)
+    wishes = Wishes(settings, figures, claims, tuple(where), tuple(check), output)
+    for target in filter(None, (figures.plot, output if output != STANDARD_STREAM else None)):
+        check_output(target, force=force)
+    made = make_report(scores, wishes)
+    for note in made.notes:
+        console.warn(note)
     if figures.plot is not None:
-        check_output(figures.plot, force=force)
-        if figures.plot == output:
-            raise SettingError("--plot and -o name the same file: give each its own")
-    if output != STANDARD_STREAM:
-        check_output(output, force=force)
-    inputs = read_inputs(
-        scores,
-        with_figures=is_page or figures.plot is not None,
-        with_logs=make_report.takes_foreign_logs(figures.figure),
-    )
-    has_table = inputs.scores is not None or figures.plot is None
-    frame = make_report.scores_of(inputs, where) if has_table else None
-    data = make_report.figure_data(inputs, frame, settings)
-    text, verdicts = None, []
-    if frame is not None:
-        verdicts = make_report.make_claims(frame, settings, claims, check, where)
-        tables, notes = make_report.make_tables(frame, settings, all_that_apply=is_page)
-        drawn, undrawn = make_report.page_figures(data, figures.figure) if is_page else ([], [])
-        notes += undrawn
-        for note in notes:
-            console.warn(note)
-        text = FORMATS.load(form)(make_report.assembled(tables, frame, inputs.lineages, verdicts, drawn, notes))
-    if figures.plot is not None and suffix is not None:
-        name, file = make_report.draw_figure(figures.figure, data, suffix)
-        with atomic_output(figures.plot, force=force) as target:
-            target.write(file)
-        console.say(f"{figures.plot}: figure {name}")
-    if text is not None:
-        write_text(text, output, force=force)
-    for verdict in verdicts:
-        if verdict.holds:
-            console.say(f"holds: {verdict.claim}: {verdict.told}")
-        else:
-            console.warn(f"fails: {verdict.claim}: {verdict.told}")
-    if not all(verdict.holds for verdict in verdicts):
+        with atomic_output(figures.plot, force=force) as file:
+            file.write(made.figure)
+        console.say(f"{figures.plot}: figure {made.figure_name}")
+    if made.text is not None:
+        write_text(made.text, output, force=force)
+    for verdict in made.verdicts:
+        tell = console.say if verdict.holds else console.warn
+        tell(f"{'holds' if verdict.holds else 'fails'}: {verdict.claim}: {verdict.told}")
+    if not all(verdict.holds for verdict in made.verdicts):
         raise typer.Exit(1)

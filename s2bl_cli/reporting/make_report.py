@@ -1,6 +1,7 @@
-"""Inputs and wishes in, a `Report` out: which tables and figures, and whether the claims hold."""
+"""Files and wishes in, a report out: which tables and figures, in which form, and whether the claims hold."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import PurePath
 
 import polars as pl
@@ -15,11 +16,11 @@ from s2bl_cli.reporting.figures.figure import Figure, FigureData
 from s2bl_cli.reporting.figures.missing_ratio import has_fixed_known
 from s2bl_cli.reporting.figures.style import SUFFIXES, drawing, inline_svg, saved
 from s2bl_cli.reporting.grid import Wanted, parsed_group_by
-from s2bl_cli.reporting.inputs import Inputs
+from s2bl_cli.reporting.inputs import read_inputs
 from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, quantity
 from s2bl_cli.reporting.report import DrawnFigure, Report
 from s2bl_cli.reporting.selection import check_metric, default_metric, is_reference, metrics_of, selected_scores
-from s2bl_cli.reporting.settings import AUTO, PAPER, ClaimSettings, ReportSettings
+from s2bl_cli.reporting.settings import AUTO, PAPER, ClaimSettings, FigureSettings, ReportSettings
 from s2bl_cli.reporting.table import Table
 from s2bl_cli.reporting.tables.ope import verdicts
 from s2bl_cli.reporting.tables.regulariser_only import pairs
@@ -31,29 +32,89 @@ _SUFFIXES = {"tex": "latex", "htm": "html", "markdown": "md"}
 _LOG_FIGURES = ("propensities",)
 
 
-def chosen_format(settings: ReportSettings, output: str) -> str:
-    """The one asked for, else what the output's suffix says, else markdown."""
-    suffix = PurePath(output).suffix.lower().removeprefix(".")
-    guessed = _SUFFIXES.get(suffix, suffix)
-    return settings.format or (guessed if guessed in FORMATS.names else MARKDOWN)
+@dataclass(frozen=True)
+class Wishes:
+    """All that was asked for."""
+
+    settings: ReportSettings
+    figures: FigureSettings
+    claims: ClaimSettings
+    where: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    output: str = "-"
+
+    def __post_init__(self) -> None:
+        plot = self.figures.plot
+        if plot is None and self.figures.figure != AUTO and not self.is_page:
+            raise SettingError(
+                f"--figure {self.figures.figure} goes with --plot FILE or --format html: nothing else shows figures"
+            )
+        if plot is not None and _suffix(plot) not in SUFFIXES:
+            endings = ", ".join(f".{suffix}" for suffix in SUFFIXES)
+            raise SettingError(f"--plot must end in {endings}, found {one_line(plot, 60)!r}")
+        if plot is not None and plot == self.output:
+            raise SettingError("--plot and -o name the same file: give each its own")
+
+    @property
+    def form(self) -> str:
+        """The format that is asked for, else what the output's suffix says, else markdown."""
+        suffix = _suffix(self.output)
+        guessed = _SUFFIXES.get(suffix, suffix)
+        return self.settings.format or (guessed if guessed in FORMATS.names else MARKDOWN)
+
+    @property
+    def is_page(self) -> bool:
+        return self.form == HTML
 
 
-def checked_plot(plot: str) -> str:
-    """The suffix of a figure's file."""
-    suffix = PurePath(plot).suffix.lower().removeprefix(".")
-    if suffix not in SUFFIXES:
-        raise SettingError(f"--plot must end in {', '.join('.' + s for s in SUFFIXES)}, found {one_line(plot, 60)!r}")
-    return suffix
+def _suffix(name: str) -> str:
+    return PurePath(name).suffix.lower().removeprefix(".")
 
 
-def takes_foreign_logs(figure: str) -> bool:
-    return figure in _LOG_FIGURES
+@dataclass(frozen=True)
+class Made:
+    """What is to be written and told. No scores, no text; no plot asked for, no figure."""
+
+    text: str | None
+    figure_name: str
+    figure: bytes
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...]
 
 
-def scores_of(inputs: Inputs, where: Sequence[str]) -> pl.DataFrame:
-    if inputs.scores is None:
+def make_report(names: Sequence[str], wishes: Wishes) -> Made:
+    """Read the files and make all of it, before any of it is written."""
+    settings, figures = wishes.settings, wishes.figures
+    has_figures = wishes.is_page or figures.plot is not None
+    inputs = read_inputs(
+        names,
+        with_figures=has_figures,
+        with_logs=figures.figure in _LOG_FIGURES,
+    )
+    needs_scores = figures.plot is None or wishes.checks or wishes.claims.baseline is not None
+    if inputs.scores is None and needs_scores:
         raise SettingError("no scores are given, and a table is made of scores: s2bl evaluate makes them")
-    return selected_scores(inputs.scores, where)
+    frame = None if inputs.scores is None else selected_scores(inputs.scores, wishes.where)
+    metric = settings.metric or (default_metric(frame) if frame is not None and has_figures else "")
+    data = FigureData(frame, metric, inputs.history, inputs.logs)
+    report = None if frame is None else _report(frame, inputs.lineages, data, wishes)
+    text = None if report is None else FORMATS.load(wishes.form)(report)
+    name, file = draw_figure(figures.figure, data, _suffix(figures.plot)) if figures.plot is not None else ("", b"")
+    return Made(text, name, file, report.claims if report else (), report.notes if report else ())
+
+
+def _report(frame: pl.DataFrame, lineages: Sequence[Step], data: FigureData, wishes: Wishes) -> Report:
+    claims = make_claims(frame, wishes)
+    tables, notes = make_tables(frame, wishes.settings, all_that_apply=wishes.is_page)
+    drawn, undrawn = page_figures(data, wishes.figures.figure) if wishes.is_page else ([], [])
+    return Report(
+        tables=tuple(tables),
+        figures=tuple(drawn),
+        health=tuple(verdicts(frame)),
+        commands=tuple(dict.fromkeys(tuple(command_lines(step)) for step in lineages)),  # files made alike, told once
+        claims=tuple(claims),
+        notes=(*notes, *undrawn),
+    )
 
 
 def make_tables(
@@ -104,11 +165,10 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
     return "full" if of_metric["model"].n_unique() > 1 else "main"
 
 
-def make_claims(
-    frame: pl.DataFrame, settings: ReportSettings, claims: ClaimSettings, checks: Sequence[str], where: Sequence[str]
-) -> list[Verdict]:
+def make_claims(frame: pl.DataFrame, wishes: Wishes) -> list[Verdict]:
     """Of one metric, in the rows of the table."""
-    parsed = [parsed_claim(text) for text in checks]
+    settings, claims = wishes.settings, wishes.claims
+    parsed = [parsed_claim(text) for text in wishes.checks]
     if not parsed and claims.baseline is None:
         return []
     name = chosen_table(frame, settings)
@@ -122,15 +182,10 @@ def make_claims(
     results = [verdict for claim in parsed for verdict in checked(claim, table, shown)]
     if claims.baseline is not None:
         old_scores, _ = read_scores([claims.baseline])
-        old = selected_scores(old_scores, where)
+        old = selected_scores(old_scores, wishes.where)
         check_metric(old, wanted.metric)
         results += compared_with_baseline(table, TABLES.load(name)(old, wanted), shown, claims.tolerance)
     return results
-
-
-def figure_data(inputs: Inputs, frame: pl.DataFrame | None, settings: ReportSettings) -> FigureData:
-    metric = settings.metric or (default_metric(frame) if frame is not None else "")
-    return FigureData(frame, metric, inputs.history, inputs.logs)
 
 
 def draw_figure(name: str, data: FigureData, suffix: str) -> tuple[str, bytes]:
@@ -172,26 +227,3 @@ def page_figures(data: FigureData, wanted: str) -> tuple[list[DrawnFigure], list
         except S2blError as error:
             notes.append(f"No figure {name}: {error}")
     return drawn, notes
-
-
-def make_commands(lineages: Sequence[Step]) -> list[tuple[str, ...]]:
-    """The commands that remake each scores file; files made alike are told once."""
-    return list(dict.fromkeys(tuple(command_lines(step)) for step in lineages))
-
-
-def assembled(
-    tables: Sequence[Table],
-    frame: pl.DataFrame,
-    lineages: Sequence[Step],
-    claims: Sequence[Verdict],
-    figures: Sequence[DrawnFigure] = (),
-    notes: Sequence[str] = (),
-) -> Report:
-    return Report(
-        tuple(tables),
-        tuple(figures),
-        tuple(verdicts(frame)),
-        tuple(make_commands(lineages)),
-        tuple(claims),
-        tuple(notes),
-    )
