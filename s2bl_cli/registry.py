@@ -102,8 +102,8 @@ REGULARISERS = Registry(
 EXACT_FORMS = Registry(
     "regulariser with an exact form",
     {
-        "wce": Entry("objectives.regularisers.wce:wce_exact", "cross-entropy with π₀(·|x), where the log stores it"),
-        "kl": Entry("objectives.regularisers.kl:kl_exact", "KL divergence from π₀(·|x), where the log stores it"),
+        "wce": Entry("objectives.regularisers.wce:wce_exact", "cross-entropy with all of π₀, where the log stores it"),
+        "kl": Entry("objectives.regularisers.kl:kl_exact", "KL divergence from all of π₀, where the log stores it"),
     },
 )
 

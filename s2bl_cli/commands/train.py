@@ -51,6 +51,8 @@ def train(
     console = console_of(quiet=quiet, as_json=json, output=output)
     prior = None if settings.prior is None else read_policy(settings.prior)
     with open_logs(logs, columns) as log:
+        for doubt in log.doubts:
+            console.warn(doubt)
         targets = targets_of(settings, output, log.stem)
         if output is not None and output.endswith("/"):
             os.makedirs(output, exist_ok=True)
