@@ -73,6 +73,7 @@ QUANTITIES: dict[str, Quantity] = {
     "reverse-kl-paper": Quantity("KL(π₀‖π), the paper's estimate", PLAIN, "low"),
     "theorem1-bound": Quantity("Theorem 1's bound of the risk", PLAIN, "low"),
     "estimator-error-bound": Quantity("Bound of the estimator's error", PLAIN, "low"),
+    "reverse-estimator-error-bound": Quantity("Bound of the reverse estimator's error", PLAIN, "low"),
     "ess": Quantity("Effective sample size", COUNT),
     "ess-share": Quantity("Effective share of the rows", PERCENT),
     "mean-weight": Quantity("Mean weight", WEIGHT),
