@@ -28,6 +28,8 @@ from s2bl_cli.registry import (
     COST_MODELS,
     DATASETS,
     EXACT_FORMS,
+    FIGURES,
+    FORMATS,
     METRICS,
     MODELS,
     OPTIMIZERS,
@@ -214,6 +216,8 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "selectors": lambda page: _entries(SELECTORS),
     "metrics": lambda page: _entries(METRICS),
     "tables": lambda page: _entries(TABLES),
+    "figures": lambda page: _entries(FIGURES),
+    "formats": lambda page: _entries(FORMATS),
     "methods": lambda page: _methods(),
     "flags": lambda page: flags(page.stem),
 }

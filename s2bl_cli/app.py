@@ -1,7 +1,7 @@
 """The `s2bl` command: the verbs, and the one place where an error becomes a line and an exit code.
 
-Exit codes: 0 done, 2 a wrong file, value or flag (one line on stderr, nothing written), 1 something
-downstream closed the pipe, 130 Ctrl-C, 143 SIGTERM, 129 a closed terminal.
+Exit codes: 0 done, 2 a wrong file, value or flag (one line on stderr, nothing written), 1 a claim
+of `report` fails or something downstream closed the pipe, 130 Ctrl-C, 143 SIGTERM, 129 a closed terminal.
 """
 
 import contextlib
@@ -32,7 +32,7 @@ VERBS = Registry(
         "mask": Entry("commands.mask:mask", "Hide the feedback of some rows."),
         "train": Entry("commands.train:train", "Learn policies from logs whose feedback is partly missing."),
         "evaluate": Entry("commands.evaluate:evaluate", "Score policies on logs."),
-        "report": Entry("commands.report:report", "Make a markdown table of scores."),
+        "report": Entry("commands.report:report", "Make tables and figures of scores."),
         "inspect": Entry("commands.inspect:inspect", "Say what a file is, in words."),
     },
 )

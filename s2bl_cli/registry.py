@@ -160,5 +160,52 @@ TABLES = Registry(
     "table",
     {
         "main": Entry("reporting.tables.main:build", "rows dataset/τ/ρ, one column a method, mean ± std over seeds"),
+        "full": Entry("reporting.tables.full:build", "as main, with a row for every model too"),
+        "regulariser-only": Entry(
+            "reporting.tables.regulariser_only:build", "the regularisers alone beside the whole objectives"
+        ),
+        "missing-ratio": Entry(
+            "reporting.tables.missing_ratio:build", "rows dataset/τ/known rows/ratio of missing to known rows"
+        ),
+        "ope": Entry(
+            "reporting.tables.ope:build", "values estimated from the log, the truth where known, and the log's health"
+        ),
+    },
+)
+
+FIGURES = Registry(
+    "figure",
+    {
+        "known-rows": Entry(
+            "reporting.figures.known_rows:FIGURE", "accuracy against the number of known rows, a line a method"
+        ),
+        "missing-ratio": Entry(
+            "reporting.figures.missing_ratio:FIGURE", "accuracy against the ratio of missing to known rows"
+        ),
+        "estimates": Entry(
+            "reporting.figures.estimates:FIGURE", "values estimated from the log with intervals, against the truth"
+        ),
+        "learning-curves": Entry(
+            "reporting.figures.learning_curves:FIGURE", "loss, risk and the like by epoch, from history files"
+        ),
+        "propensities": Entry(
+            "reporting.figures.propensities:FIGURE", "histogram of a log's propensities, known and missing rows apart"
+        ),
+        "weights": Entry(
+            "reporting.figures.weights:FIGURE", "median, mean, 99 % point and largest of the policies' weights on a log"
+        ),
+    },
+)
+
+FORMATS = Registry(
+    "format",
+    {
+        "md": Entry("reporting.formats.markdown:render", "markdown to paste; best in bold, second underlined"),
+        "latex": Entry("reporting.formats.latex:render", "a LaTeX table; needs the package booktabs"),
+        "csv": Entry("reporting.formats.csv_text:render", "one line a cell, unrounded"),
+        "json": Entry("reporting.formats.json_text:render", "tables, verdicts, claims and commands for programs"),
+        "html": Entry(
+            "reporting.formats.html:render", "one page with tables, figures, verdicts and the commands that remake it"
+        ),
     },
 )

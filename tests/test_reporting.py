@@ -5,34 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from score_fixtures import TABLE_2, logging, ope_scores, score, table_2_scores
 
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.scores import LOGGING_POLICY, Score, write_scores
-from s2bl_cli.reporting.markdown import cell_text, markdown
+from s2bl_cli.contract.scores import Score, write_scores
+from s2bl_cli.registry import TABLES
+from s2bl_cli.reporting.formats.markdown import cell_text, markdown
+from s2bl_cli.reporting.grid import marked, title_of
+from s2bl_cli.reporting.quantities import quantity
 from s2bl_cli.reporting.table import Cell, Table
-from s2bl_cli.reporting.tables.main import _best_marked
 
 Report = Callable[..., Any]
-
-
-def _score(value: float, method: str = "wce-s2bl", seed: int | None = 0, **changes: Any) -> Score:
-    """A policy's argmax accuracy on the log a.parquet. The policy's name and digest follow from how it was trained."""
-    trained = {"dataset": "sample", "tau": 10.0, "rho": 0.02, "method": method, "risk": "tips", "reg": "wce",
-               "reg_rows": "all", "lam": 1.0, "sharpen": None, "translation": None, "nu": 0.001,
-               "model": "linear", "seed": seed}  # fmt: skip
-    trained |= {name: change for name, change in changes.items() if name in trained}
-    scored = {"log": "a.parquet", "log_sha256": "a", "split": "test", "metric": "argmax-accuracy", "label": None,
-              "value": value, "stderr": 0.01, "low": None, "high": None, "level": None, "interval": None, "rows": 1000,
-              "note": None}  # fmt: skip
-    name = "-".join(str(part) for part in trained.values())
-    return Score(**{"policy": name, "policy_sha256": name, **trained, **scored, **changes})
-
-
-def _logging(value: float, **changes: Any) -> Score:
-    """The logging policy's share of right draws."""
-    nothing = dict.fromkeys(("policy_sha256", "rho", "risk", "reg", "reg_rows", "lam", "nu", "seed"))
-    own = {"policy": LOGGING_POLICY, "metric": "sampled-accuracy", **nothing, **changes}
-    return _score(value, LOGGING_POLICY, **own)
 
 
 @pytest.fixture
@@ -61,81 +44,83 @@ def test_table_by_hand(report: Report) -> None:
     3 − 1 is 13, root 3.6056. Truncated IPS at seeds 0 and 1: 0.60 and 0.64: mean 0.62, std √8 = 2.8284 hundredths.
     At ρ = 0.2 there is only one run, and no Truncated IPS."""
     scores = [
-        *(_score(value, seed=seed) for seed, value in enumerate((0.70, 0.72, 0.77))),
-        *(_score(value, "tips", seed) for seed, value in enumerate((0.60, 0.64))),
-        _score(0.8, seed=5, rho=0.2),
-        _logging(0.25),
+        *(score(value, seed=seed) for seed, value in enumerate((0.70, 0.72, 0.77))),
+        *(score(value, "tips", seed) for seed, value in enumerate((0.60, 0.64))),
+        score(0.8, seed=5, rho=0.2),
+        logging(0.25),
     ]
     ran = report(scores)
     assert (ran.code, ran.stderr) == (0, "")
     assert ran.stdout == (
         "Argmax accuracy in %, mean ± std over 1 to 3 seeds\n"
         "\n"
-        "| dataset | τ  | ρ    |         WCE-S2BL | Truncated IPS | Logging policy (drawn) |\n"
-        "| ------- | -- | ---- | ---------------: | ------------: | ---------------------: |\n"
-        "| sample  | 10 | 0.02 | **73.00 ± 3.61** |  62.00 ± 2.83 |                  25.00 |\n"
-        "| sample  | 10 | 0.2  |        **80.00** |             – |                  25.00 |\n"
+        "| dataset | τ  | ρ    |         WCE-S2BL |       Truncated IPS | Logging policy (drawn) |\n"
+        "| ------- | -- | ---- | ---------------: | ------------------: | ---------------------: |\n"
+        "| sample  | 10 | 0.02 | **73.00 ± 3.61** | <u>62.00 ± 2.83</u> |                  25.00 |\n"
+        "| sample  | 10 | 0.2  |        **80.00** |                   – |                  25.00 |\n"
+        "\n"
+        "Best of its row, out of 2: WCE-S2BL 2.\n"
     )
 
 
 def test_one_run_has_no_deviation(report: Report) -> None:
-    ran = report([_score(0.5)])
+    ran = report([score(0.5)])
     assert ran.stdout.startswith("Argmax accuracy in %, one run a cell\n")
     assert _table(ran)[1] == ["sample", "10", "0.02", "**50.00**", "–"]
 
 
 def test_equal_counts_of_seeds_are_told_as_one(report: Report) -> None:
-    ran = report([_score(0.5, method, seed) for method in ("tips", "wce-s2bl") for seed in range(2)])
+    ran = report([score(0.5, method, seed) for method in ("tips", "wce-s2bl") for seed in range(2)])
     assert ran.stdout.startswith("Argmax accuracy in %, mean ± std over 2 seeds\n")
 
 
 def test_every_cell_that_prints_as_the_best_is_bold(report: Report) -> None:
     """70.004 and 69.996 both print 70.00; 69.99 does not."""
-    ran = report([_score(0.70004), _score(0.69996, "tips"), _score(0.6999, "kl-s2bl")])
+    ran = report([score(0.70004), score(0.69996, "tips"), score(0.6999, "kl-s2bl")])
     cells = dict(zip(*_table(ran), strict=True))
-    assert (cells["WCE-S2BL"], cells["Truncated IPS"], cells["KL-S2BL"]) == ("**70.00**", "**70.00**", "69.99")
+    assert (cells["WCE-S2BL"], cells["Truncated IPS"], cells["KL-S2BL"]) == ("**70.00**", "**70.00**", "<u>69.99</u>")
 
 
 def test_bold_follows_the_printed_digits_at_every_half() -> None:
     """0.99985 prints as 99.98 and rounds to 0.9999: bold goes by what is printed."""
     for i in range(5, 100_000, 10):
         cells = [Cell(i / 100_000), Cell((i - 5) / 100_000), Cell((i + 5) / 100_000), Cell()]
-        marked = _best_marked(cells)
+        ranked = marked(cells, quantity("argmax-accuracy"))
         printed = [cell_text(cell) for cell in cells]
         best = max(printed[:3], key=float)
-        assert [cell.is_best for cell in marked] == [text == best for text in printed]
+        assert [cell.is_best for cell in ranked] == [text == best for text in printed]
 
 
 def test_logging_policy_can_be_the_best(report: Report) -> None:
-    assert _table(report([_score(0.2), _logging(0.25)]))[1][3:] == ["20.00", "**25.00**"]
+    assert _table(report([score(0.2), logging(0.25)]))[1][3:] == ["20.00", "**25.00**"]
 
 
 def test_methods_come_in_their_order_and_strangers_last(report: Report) -> None:
-    header = _table(report([_score(0.1, name) for name in ("zeta", "tips", "alpha", "wce-s2bl")]))[0]
+    header = _table(report([score(0.1, name) for name in ("zeta", "tips", "alpha", "wce-s2bl")]))[0]
     assert header[3:] == ["WCE-S2BL", "Truncated IPS", "alpha", "zeta", "Logging policy (drawn)"]
 
 
 def test_rows_are_sorted_by_number_and_unknown_keys_come_last(report: Report) -> None:
     keys = [(10.0, 0.2), (5.0, 0.2), (10.0, 0.02), (None, None)]
-    rows = _table(report([_score(0.1, tau=tau, rho=rho) for tau, rho in keys]))[1:]
+    rows = _table(report([score(0.1, tau=tau, rho=rho) for tau, rho in keys]))[1:]
     assert [row[1:3] for row in rows] == [["5", "0.2"], ["10", "0.02"], ["10", "0.2"], ["–", "–"]]
 
 
 def test_logging_policy_stands_beside_its_own_data(report: Report) -> None:
     """By dataset and τ: at every ρ of it, and nowhere else. A foreign log has no τ, and its own policy still."""
-    scores = [_score(0.5, dataset=dataset, tau=tau, rho=rho) for dataset, tau in (("a", 1.0), ("a", 5.0), ("b", None))
+    scores = [score(0.5, dataset=dataset, tau=tau, rho=rho) for dataset, tau in (("a", 1.0), ("a", 5.0), ("b", None))
               for rho in (0.1, 0.2)]  # fmt: skip
-    scores += [_logging(0.3, dataset="a", tau=5.0), _logging(0.4, dataset="b", tau=None, log_sha256="b")]
+    scores += [logging(0.3, dataset="a", tau=5.0), logging(0.4, dataset="b", tau=None, log_sha256="b")]
     rows = _table(report(scores))[1:]
     assert [row[4] for row in rows] == ["–", "–", "30.00", "30.00", "40.00", "40.00"]
 
 
 def test_logging_column_is_of_drawn_actions_whatever_the_metric(report: Report) -> None:
     scores = [
-        _score(0.5),
-        _score(0.4, metric="sampled-accuracy"),
-        _logging(0.25),
-        _logging(0.9, metric="argmax-accuracy"),
+        score(0.5),
+        score(0.4, metric="sampled-accuracy"),
+        logging(0.25),
+        logging(0.9, metric="argmax-accuracy"),
     ]
     assert _table(report(scores))[1][3:] == ["**50.00**", "25.00"]
     ran = report(scores, "--metric", "sampled-accuracy")
@@ -144,7 +129,7 @@ def test_logging_column_is_of_drawn_actions_whatever_the_metric(report: Report) 
 
 
 def test_names_from_files_cannot_break_the_table(report: Report) -> None:
-    ran = report([_score(0.5, dataset="a|b\n\x1b[31m|c")])
+    ran = report([score(0.5, dataset="a|b\n\x1b[31m|c")])
     assert "| a\\|b [31m\\|c | 10 | 0.02 |" in ran.stdout
     assert "\x1b" not in ran.stdout
 
@@ -160,7 +145,7 @@ def test_markdown_of_a_table() -> None:
 
 
 def test_same_score_given_twice_is_counted_once(run: Callable[..., Any], report: Report) -> None:
-    scores = [_score(0.5), _score(0.6, seed=1), _logging(0.25)]
+    scores = [score(0.5), score(0.6, seed=1), logging(0.25)]
     once = report(scores)
     assert run("report", "scores.parquet", "scores.parquet").stdout == once.stdout
     assert report([*scores, *scores]).stdout == once.stdout
@@ -169,41 +154,41 @@ def test_same_score_given_twice_is_counted_once(run: Callable[..., Any], report:
 
 def test_logging_policy_of_a_masked_copy_is_counted_once(report: Report) -> None:
     """The same rows in another file: another digest, the same number."""
-    scores = [_score(0.5), _logging(0.25), _logging(0.25, log="masked.parquet", log_sha256="b")]
+    scores = [score(0.5), logging(0.25), logging(0.25, log="masked.parquet", log_sha256="b")]
     assert _table(report(scores))[1][4] == "25.00"
-    scores = [_score(0.5), _logging(0.2), _logging(0.3, log="other-seed.parquet", log_sha256="b")]
+    scores = [score(0.5), logging(0.2), logging(0.3, log="other-seed.parquet", log_sha256="b")]
     assert _table(report(scores))[1][4] == "25.00 ± 7.07"
 
 
 def test_runs_of_different_lam_are_not_averaged(report: Report) -> None:
-    scores = [_score(0.5, lam=0.1), _score(0.7, lam=1.0), _score(0.6, "tips", lam=0.1), _logging(0.25)]
+    scores = [score(0.5, lam=0.1), score(0.7, lam=1.0), score(0.6, "tips", lam=0.1), logging(0.25)]
     ran = report(scores)
     assert (ran.code, ran.stdout) == (2, "")
     assert ran.stderr == (
-        "s2bl: wce-s2bl at dataset sample, τ 10.0, ρ 0.02, seed 0 has 2 runs that differ in lam: 0.1 and 1.0; "
+        "s2bl: wce-s2bl at dataset sample, τ 10, ρ 0.02, seed 0 has 2 runs that differ in lam: 0.1 and 1.0; "
         "choose with --where lam=0.1\n"
     )
     # The remedy is one, and the logging policy, which has no λ, stays.
-    assert _table(report(scores, "--where", "lam=0.1"))[1][3:] == ["50.00", "**60.00**", "25.00"]
+    assert _table(report(scores, "--where", "lam=0.1"))[1][3:] == ["<u>50.00</u>", "**60.00**", "25.00"]
 
 
 def test_foreign_runs_of_different_models_are_not_averaged(report: Report) -> None:
     """Where τ is unknown too."""
-    ran = report([_score(0.5, tau=None), _score(0.7, tau=None, model="mlp")])
+    ran = report([score(0.5, tau=None), score(0.7, tau=None, model="mlp")], "--table", "main")
     assert ran.stderr == (
-        "s2bl: wce-s2bl at dataset sample, τ None, ρ 0.02, seed 0 has 2 runs that differ in model: linear and mlp; "
+        "s2bl: wce-s2bl at dataset sample, τ –, ρ 0.02, seed 0 has 2 runs that differ in model: linear and mlp; "
         "choose with --where model=linear\n"
     )
 
 
 def test_one_policy_on_two_logs_is_not_two_runs(report: Report) -> None:
-    ran = report([_score(0.5), _score(0.7, log="b.parquet", log_sha256="b")])
+    ran = report([score(0.5), score(0.7, log="b.parquet", log_sha256="b")])
     assert ran.code == 2
     assert "2 runs that differ in log: a.parquet and b.parquet; choose with --where log=a.parquet\n" in ran.stderr
 
 
 def test_runs_of_files_of_one_name_are_told_apart_by_their_digests(report: Report) -> None:
-    scores = [_score(0.5, policy_sha256="one"), _score(0.7, policy_sha256="other")]
+    scores = [score(0.5, policy_sha256="one"), score(0.7, policy_sha256="other")]
     ran = report(scores)
     assert ran.code == 2
     assert "2 runs that differ in policy_sha256: one and other; choose with --where policy_sha256=one\n" in ran.stderr
@@ -214,12 +199,14 @@ def test_runs_of_files_of_one_name_are_told_apart_by_their_digests(report: Repor
 
 
 def test_where_filters_by_text_and_by_number(report: Report) -> None:
-    scores = [_score(0.5, tau=5.0), _score(0.6, "tips", tau=5.0), _score(0.7, tau=10.0), _logging(0.25, tau=5.0)]
-    assert _table(report(scores, "--where", "tau=5"))[1:] == [["sample", "5", "0.02", "50.00", "**60.00**", "25.00"]]
+    scores = [score(0.5, tau=5.0), score(0.6, "tips", tau=5.0), score(0.7, tau=10.0), logging(0.25, tau=5.0)]
+    assert _table(report(scores, "--where", "tau=5"))[1:] == [
+        ["sample", "5", "0.02", "<u>50.00</u>", "**60.00**", "25.00"]
+    ]
     ran = report(scores, "--where", "tau=5.0", "--where", "method=tips")
     assert _table(ran) == [["dataset", "τ", "ρ", "Truncated IPS", "Logging policy (drawn)"],
                            ["sample", "5", "0.02", "**60.00**", "–"]]  # fmt: skip
-    scores = [_score(0.5, seed=0), _score(0.9, seed=1), _logging(0.25)]
+    scores = [score(0.5, seed=0), score(0.9, seed=1), logging(0.25)]
     assert _table(report(scores, "--where", "seed=1"))[1][3:] == ["**90.00**", "25.00"]
 
 
@@ -236,36 +223,277 @@ def test_where_filters_by_text_and_by_number(report: Report) -> None:
             ["--where", "lambda=1"],
             "--where must be COLUMN=VALUE with a column of policy, policy_sha256, log, log_sha256, dataset, tau, rho, "
             "method, risk, reg, reg_rows, lam, sharpen, translation, nu, model, seed, split, metric, label, value, "
-            "stderr, low, high, level, interval, rows, note, found 'lambda=1'",
+            "stderr, low, high, level, interval, rows, note, known, missing, found 'lambda=1'",
         ),
     ],
     ids=lambda value: value[1] if isinstance(value, list) else "",
 )
 def test_filter_that_leaves_nothing_or_means_nothing_is_told(report: Report, flags: list[str], line: str) -> None:
-    ran = report([_score(0.5), _logging(0.25)], *flags)
+    ran = report([score(0.5), logging(0.25)], *flags)
     assert (ran.code, ran.stdout, ran.stderr) == (2, "", f"s2bl: {line}\n")
 
 
 def test_metric_that_is_not_in_the_files_is_told(report: Report) -> None:
-    ran = report([_score(0.5), _logging(0.25)], "--metric", "sampled-accuracy")
+    ran = report([score(0.5), logging(0.25)], "--metric", "sampled-accuracy")
     assert (ran.code, ran.stderr) == (
         2,
         "s2bl: no trained policy has a score of sampled-accuracy in these files: evaluate some\n",
     )
-    ran = report([_score(0.5, metric="other")], "--metric", "sampled-accuracy")
+    ran = report([score(0.5, metric="other")], "--metric", "sampled-accuracy")
     assert ran.stderr == "s2bl: no score of sampled-accuracy in these files; they have other: pass --metric\n"
 
 
 def test_metric_that_is_unknown_is_refused_with_the_known_ones(report: Report) -> None:
-    ran = report([_score(0.5)], "--metric", "beauty")
+    ran = report([score(0.5)], "--metric", "beauty")
     assert (ran.code, ran.stdout) == (2, "")
-    assert "'beauty' is not one of 'argmax-accuracy', 'sampled-accuracy'" in ran.stderr
+    assert ran.stderr == "s2bl: no score of beauty in these files; they have argmax-accuracy: pass --metric\n"
 
 
 def test_table_goes_to_a_file(report: Report, tmp_path: Path) -> None:
-    to_stdout = report([_score(0.5)]).stdout
-    ran = report([_score(0.5)], "-o", "table.md")
+    to_stdout = report([score(0.5)]).stdout
+    ran = report([score(0.5)], "-o", "table.md")
     assert (ran.code, ran.stdout) == (0, "")
     assert (tmp_path / "table.md").read_text() == to_stdout
-    assert report([_score(0.6)], "-o", "table.md").code == 2
+    assert report([score(0.6)], "-o", "table.md").code == 2
     assert (tmp_path / "table.md").read_text() == to_stdout
+
+
+# --- the shapes of the paper ---
+
+
+def test_table_2_of_the_paper(report: Report) -> None:
+    """Eight rows, five methods and the logging policy, to the digit; bold where the paper's numbers are highest."""
+    ran = report(table_2_scores())
+    assert ran.stdout.startswith("Argmax accuracy in %, mean ± std over 3 seeds\n")
+    header, *rows = _table(ran)
+    assert header == [
+        "dataset", "τ", "ρ", "WCE-S2BL", "KL-S2BL", "WCE-S2BLK", "KL-S2BLK", title_of("banditnet"),
+        "Logging policy (drawn)",
+    ]  # fmt: skip
+    assert [row[:3] for row in rows[:4]] == [["fmnist", "1", "0.02"], ["fmnist", "1", "0.2"], ["fmnist", "10", "0.02"],
+                                             ["fmnist", "10", "0.2"]]  # fmt: skip
+    for row in rows:
+        cells, own = TABLE_2[row[0], float(row[1]), float(row[2])]
+        plain = [cell.replace("**", "").replace("<u>", "").replace("</u>", "") for cell in row[3:]]
+        assert plain == [*(f"{mean:.2f} ± {std:.2f}" for mean, std in cells), f"{own:.2f}"]
+        means = [*(mean for mean, _ in cells), own]
+        assert [cell.startswith("**") for cell in row[3:]] == [mean == max(means) for mean in means]
+        second = sorted(means)[-2]
+        assert [cell.startswith("<u>") for cell in row[3:]] == [mean == second for mean in means]
+    assert ran.stdout.endswith("\n\nBest of its row, out of 8: WCE-S2BL 7, KL-S2BL 1.\n")
+
+
+def test_full_table_has_a_row_for_every_model(report: Report) -> None:
+    scores = [score(0.5), score(0.7, model="mlp"), score(0.4, "tips"), logging(0.25)]
+    by_asking, by_itself = report(scores, "--table", "full"), report(scores)
+    assert by_asking.stdout == by_itself.stdout
+    assert _table(by_asking) == [
+        ["dataset", "model", "τ", "ρ", "WCE-S2BL", "Truncated IPS", "Logging policy (drawn)"],
+        ["sample", "linear", "10", "0.02", "**50.00**", "<u>40.00</u>", "25.00"],
+        ["sample", "mlp", "10", "0.02", "**70.00**", "–", "25.00"],
+    ]
+
+
+def test_regularisers_alone_stand_beside_the_whole(report: Report) -> None:
+    """As in the paper: no logging policy, and a ρ that is everywhere the same is in the caption."""
+    methods = {"kl-only": 0.3, "wce-only": 0.6, "kl-s2bl": 0.5, "wce-s2bl": 0.7}
+    scores = [score(value, method, tau=tau) for method, value in methods.items() for tau in (1.0, 5.0)]
+    ran = report([*scores, logging(0.2)])
+    assert ran.stdout.startswith("Argmax accuracy in %, one run a cell, ρ = 0.02\n")
+    assert _table(ran) == [
+        ["dataset", "τ", *map(title_of, ("wce-s2bl", "wce-only", "kl-s2bl", "kl-only"))],
+        ["sample", "1", "**70.00**", "<u>60.00</u>", "50.00", "30.00"],
+        ["sample", "5", "**70.00**", "<u>60.00</u>", "50.00", "30.00"],
+    ]
+    several = report([*scores, score(0.7, rho=0.2)], "--table", "regulariser-only")
+    assert _table(several)[0][:3] == ["dataset", "τ", "ρ"]
+    none = report([score(0.5)], "--table", "regulariser-only")
+    assert (none.code, none.stderr) == (
+        2,
+        "s2bl: --table regulariser-only needs a method without a risk, such as wce-only, and there is none; "
+        "try --table main\n",
+    )
+
+
+def test_ratio_of_missing_to_known_rows(report: Report) -> None:
+    """With 100 known rows: 0, 100 and 900 missing ones. Chosen where known rows are fixed and missing ones vary."""
+    scores = [score(0.5 + 0.1 * i, known=100, missing=missing, rho=100 / (100 + missing), log_sha256=str(i))
+              for i, missing in enumerate((0, 100, 900))]  # fmt: skip
+    ran = report(scores)
+    assert _table(ran) == [
+        ["dataset", "τ", "known rows", "missing / known", "WCE-S2BL", "Logging policy (drawn)"],
+        ["sample", "10", "100", "0", "**50.00**", "–"],
+        ["sample", "10", "100", "1", "**60.00**", "–"],
+        ["sample", "10", "100", "9", "**70.00**", "–"],
+    ]
+    assert report(scores, "--table", "main").stdout != ran.stdout
+    unknown = report([score(0.5)], "--table", "missing-ratio")
+    assert (unknown.code, unknown.stderr) == (
+        2,
+        "s2bl: --table missing-ratio needs the numbers of known and missing rows, which these scores do not say: score "
+        "policies that s2bl train made\n",
+    )
+
+
+def test_estimates_with_intervals_truth_and_health(report: Report) -> None:
+    ran = report(ope_scores())
+    assert ran.stdout.startswith(
+        "Expected reward estimated from the log: one run a cell, with 95 % intervals (normal)\n"
+    )
+    header, *rows = _table(ran)
+    assert header == ["dataset", "τ", "ρ", "estimator", "WCE-S2BL", "Truncated IPS", "Logging policy"]
+    told = {row[3]: row[4:] for row in rows}
+    assert list(told)[:6] == ["IPS", "SNIPS", "DM", "DR", "PPI-DR", "truth"]
+    assert told["IPS"] == [
+        "**0.7120 [0.6920, 0.7320]**",
+        "<u>0.6120 [0.5620, 0.6620]</u>",
+        "0.2500 [0.2400, 0.2600]",
+    ]
+    assert told["truth"] == ["**0.7000**", "<u>0.6000</u>", "0.2500"]
+    assert told["Effective sample size"] == ["812.4", "80.2", "–"]
+    assert told["Verdict"] == ["trust", "caution", "–"]
+    assert "on a.parquet: caution: only 80 effective rows of 1,000\n" in ran.stdout
+
+
+def test_estimates_of_several_seeds_are_averaged_and_the_worst_verdict_counts(report: Report) -> None:
+    scores = [score(value, seed=seed, metric="dr", low=0.1, high=0.9) for seed, value in enumerate((0.6, 0.8))]
+    scores += [score(level, seed=seed, metric="health", note="") for seed, level in enumerate((2.0, 0.0))]
+    ran = report(scores)
+    assert ran.stdout.startswith("Expected reward estimated from the log: mean ± std over 2 seeds\n")
+    assert [row[3:] for row in _table(ran)[1:]] == [["DR", "**0.7000 ± 0.1414**"], ["Verdict", "do not trust"]]
+
+
+def test_lower_bound_alone_is_shown_as_one(report: Report) -> None:
+    ran = report([score(0.5, metric="ix", low=0.4)], "--table", "ope")
+    assert _table(ran)[1][-1] == "**0.5000 (≥ 0.4000)**"
+
+
+def test_one_estimator_as_a_table_of_methods(report: Report) -> None:
+    ran = report(ope_scores(), "--table", "main", "--metric", "ips")
+    assert ran.stdout.startswith("Expected reward by IPS, one run a cell\n")
+    assert _table(ran)[1][3:] == ["**0.7120**", "<u>0.6120</u>", "0.2500"]
+
+
+def test_lowest_risk_is_the_best(report: Report) -> None:
+    ran = report([score(-0.7, metric="true-risk"), score(-0.2, "tips", metric="true-risk")])
+    assert _table(ran)[1][3:] == ["**-0.7000**", "-0.2000", "–"]
+
+
+def test_a_strangers_metric_has_no_best(report: Report) -> None:
+    ran = report([score(7.0, metric="regret"), score(8.0, "tips", metric="regret")])
+    assert ran.stdout.startswith("Regret, one run a cell\n")
+    assert _table(ran)[1][3:] == ["7.0000", "8.0000", "–"]
+
+
+def test_classes_have_a_row_each(report: Report) -> None:
+    scores = [score(0.1 * label, metric="class-accuracy", label=label) for label in (1, 0, 2)]
+    ran = report(scores)
+    assert [row[3:5] for row in _table(ran)] == [
+        ["class", "WCE-S2BL"],
+        *([str(i), f"**{10 * i:.2f}**"] for i in range(3)),
+    ]
+
+
+# --- rows, choices and notes ---
+
+
+def test_rows_can_be_by_other_columns(report: Report) -> None:
+    scores = [score(0.5, lam=0.1), score(0.7, lam=1.0), score(0.6, "tips", lam=None, reg="none"), logging(0.25)]
+    assert _table(report(scores, "--group-by", "dataset,tau,lam")) == [
+        ["dataset", "τ", "λ", "WCE-S2BL", "Truncated IPS", "Logging policy (drawn)"],
+        ["sample", "10", "0.1", "**50.00**", "–", "25.00"],
+        ["sample", "10", "1", "**70.00**", "–", "25.00"],
+        ["sample", "10", "–", "–", "**60.00**", "25.00"],
+    ]
+
+
+def test_logging_policies_of_several_data_are_not_averaged(report: Report) -> None:
+    scores = [score(0.5), logging(0.2, tau=1.0), logging(0.3, tau=10.0, log_sha256="b")]
+    assert _table(report(scores, "--group-by", "rho"))[1] == ["0.02", "**50.00**", "–"]
+
+
+def test_group_by_takes_columns_that_make_rows(report: Report) -> None:
+    ran = report([score(0.5)], "--group-by", "dataset,value")
+    assert (ran.code, ran.stdout) == (2, "")
+    assert ran.stderr.startswith("s2bl: --group-by must be columns of policy, policy_sha256, log,")
+    assert ran.stderr.endswith("each once and with commas between them, found 'dataset,value'\n")
+
+
+def test_where_takes_several_values_and_leaves_out(report: Report) -> None:
+    scores = [score(0.5, rho=rho) for rho in (0.02, 0.1, 0.2)]
+    assert [row[2] for row in _table(report(scores, "--where", "rho=0.02,0.2"))[1:]] == ["0.02", "0.2"]
+    assert [row[2] for row in _table(report(scores, "--where", "rho!=0.02"))[1:]] == ["0.1", "0.2"]
+    both = [score(0.5), score(0.4, "tips"), score(0.3, "kl-s2bl")]
+    assert _table(report(both, "--where", "method=tips,kl-s2bl"))[0][3:5] == ["KL-S2BL", "Truncated IPS"]
+    assert _table(report(both, "--where", "method!=tips"))[0][3:5] == ["WCE-S2BL", "KL-S2BL"]
+
+
+def test_settings_that_differ_between_seeds_are_named(report: Report) -> None:
+    """A λ may have been chosen for each seed: averaged, and said. Another model is another thing: refused."""
+    scores = [score(0.5, seed=0, lam=0.1), score(0.7, seed=1, lam=1.0)]
+    ran = report(scores)
+    assert _table(ran)[1][3] == "**60.00 ± 14.14**"
+    note = "The runs of wce-s2bl at dataset sample, τ 10, ρ 0.02 differ in lam: 0.1 and 1.0.\n"
+    assert ran.stdout.endswith(note)
+    ran = report([score(0.5, seed=0), score(0.7, seed=1, model="mlp")], "--table", "main")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: wce-s2bl at dataset sample, τ 10, ρ 0.02 has 2 runs that differ in model: linear and mlp; "
+        "choose with --where model=linear\n",
+    )
+
+
+def test_two_values_of_one_score_are_told(report: Report) -> None:
+    """Unless they differ by rounding. A copy of a policy under another name is the same policy."""
+    ran = report([score(0.5, policy="p"), score(0.6, policy="p")])
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: p has several values of argmax-accuracy on a.parquet: 0.5 and 0.6; give the scores of one evaluation\n",
+    )
+    ran = report([score(0.5, policy="p"), score(0.5 + 1e-9, policy="copy-of-p")])
+    assert _table(ran)[1][3] == "**50.00**"
+
+
+def test_policies_without_a_common_metric_are_told(report: Report) -> None:
+    scores = [score(0.5), score(0.6, "tips", metric="dr")]
+    ran = report(scores)
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: these policies have no metric in common: wce-s2bl has argmax-accuracy; tips has dr; pass --metric, "
+        "or other scores\n",
+    )
+    chosen = report(scores, "--metric", "argmax-accuracy")
+    assert chosen.stdout.endswith("Without a score of argmax-accuracy, and so not here: tips.\n")
+
+
+def test_no_estimates_are_told(report: Report) -> None:
+    ran = report([score(0.5)], "--table", "ope")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: no estimate of a policy's value in these files; they have argmax-accuracy: s2bl evaluate makes some, "
+        "or try --table main\n",
+    )
+
+
+@pytest.mark.parametrize("table", TABLES.names)
+def test_every_table_of_some_scores(report: Report, table: str) -> None:
+    """A table that is added is made unasked: of scores that have something for each."""
+    sizes = {"known": 100, "missing": 900}
+    scores = [score(0.5, method, seed, **sizes) for method in ("wce-s2bl", "wce-only") for seed in range(2)]
+    scores += [
+        score(0.5, method, seed, metric="dr", **sizes) for method in ("wce-s2bl", "wce-only") for seed in range(2)
+    ]
+    header, *rows = _table(report([*scores, logging(0.2)], "--table", table))
+    assert rows
+    assert {"WCE-S2BL", title_of("wce-only")} <= set(header)
+
+
+def test_files_that_are_no_scores_are_told(
+    report: Report, run: Callable[..., Any], tmp_path: Path, write_log: Any
+) -> None:
+    write_log(tmp_path / "log.parquet")
+    ran = run("report", "log.parquet")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: log.parquet: it is a logs file, but a scores file is needed here (made by s2bl evaluate)\n",
+    )

@@ -1,44 +1,80 @@
-"""`s2bl report`: tables to paste."""
+"""`s2bl report`: tables to paste, figures to read, claims to gate on."""
 
 from typing import Annotated
 
 import typer
 
-from s2bl_cli.commands.options import Force, settings_as_flags
-from s2bl_cli.reporting.settings import ReportSettings
+from s2bl_cli.commands.options import Force, Quiet, settings_as_flags
+from s2bl_cli.console import Console
+from s2bl_cli.reporting.settings import ClaimSettings, FigureSettings, ReportSettings
+
+FIGURE_PANEL = "Figures"
+CLAIM_PANEL = "Claims: exit code 1 where one fails"
 
 Scores = Annotated[
-    list[str], typer.Argument(help="scores files that s2bl evaluate made", metavar="SCORES", show_default=False)
+    list[str],
+    typer.Argument(
+        help="scores files that s2bl evaluate made; for figures also histories and logs",
+        metavar="SCORES",
+        show_default=False,
+    ),
 ]
 Where = Annotated[
     list[str],
     typer.Option(
-        "--where", help="keep only scores with COLUMN=VALUE, such as lam=0.1; may be repeated", metavar="COLUMN=VALUE"
+        "--where",
+        help="keep only scores with COLUMN=VALUE, such as rho=0.02,0.2; COLUMN!=VALUE leaves out; may be repeated",
+        metavar="COLUMN=VALUE",
     ),
 ]
-MarkdownOutput = Annotated[
-    str, typer.Option("-o", "--output", help="the markdown file to write; - is stdout", metavar="FILE")
+Check = Annotated[
+    list[str],
+    typer.Option(
+        "--check",
+        help="a claim that must hold, such as 'wce-s2bl >= tips + 2' (points of percent); may be repeated",
+        metavar="CLAIM",
+        rich_help_panel=CLAIM_PANEL,
+    ),
 ]
+TextOutput = Annotated[str, typer.Option("-o", "--output", help="the file to write; - is stdout", metavar="FILE")]
 
 
-@settings_as_flags()
+@settings_as_flags(figures=FIGURE_PANEL, claims=CLAIM_PANEL)
 def report(
     scores: Scores,
     settings: ReportSettings,
+    figures: FigureSettings,
+    claims: ClaimSettings,
     where: Where = [],  # noqa: B006 (typer reads the default and copies it)
-    output: MarkdownOutput = "-",
+    check: Check = [],  # noqa: B006
+    output: TextOutput = "-",
+    quiet: Quiet = False,
     force: Force = False,
 ) -> None:
-    """Make a markdown table of scores.
+    """Make tables and figures of scores.
 
-    One row a dataset, τ and ρ; one column a method; mean ± standard deviation over seeds; the best in bold.
+    One row a dataset, τ and ρ; one column a method; mean ± standard deviation over seeds; the best in bold, the second
+    underlined. With --check and --baseline, whether claims hold.
     """
-    from s2bl_cli.contract.scores import read_scores
+    from s2bl_cli.contract.atomic import STANDARD_STREAM, atomic_output, check_output
     from s2bl_cli.contract.text_output import write_text
-    from s2bl_cli.registry import TABLES
-    from s2bl_cli.reporting.markdown import markdown
-    from s2bl_cli.reporting.selection import selected_scores
+    from s2bl_cli.reporting.make_report import Wishes, make_report
 
-    table, _ = read_scores(scores)
-    frame = selected_scores(table, (settings.metric, "sampled-accuracy"), where)
-    write_text(markdown(TABLES.load(settings.table)(frame, settings.metric)), output, force=force)
+    console = Console(quiet=quiet)
+    wishes = Wishes(settings, figures, claims, tuple(where), tuple(check), output)
+    for target in filter(None, (figures.plot, output if output != STANDARD_STREAM else None)):
+        check_output(target, force=force)
+    made = make_report(scores, wishes)
+    for note in made.notes:
+        console.warn(note)
+    if figures.plot is not None:
+        with atomic_output(figures.plot, force=force) as file:
+            file.write(made.figure)
+        console.say(f"{figures.plot}: figure {made.figure_name}")
+    if made.text is not None:
+        write_text(made.text, output, force=force)
+    for verdict in made.verdicts:
+        tell = console.say if verdict.holds else console.warn
+        tell(f"{'holds' if verdict.holds else 'fails'}: {verdict.claim}: {verdict.told}")
+    if not all(verdict.holds for verdict in made.verdicts):
+        raise typer.Exit(1)

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from s2bl_cli.contract.document import KIND_HISTORY
+from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.tidy_files import TidyFile
 
@@ -39,3 +40,8 @@ def write_history(rows: Sequence[HistoryRow], lineage: Step, target: str, *, for
 
 def read_history(names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
     return _FILE.read(names)
+
+
+def read_history_files(files: Sequence[InputFile]) -> tuple[pa.Table, list[Step]]:
+    """As `read_history`, of files that are open already."""
+    return _FILE.read_files(files)

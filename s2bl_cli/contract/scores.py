@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from s2bl_cli.contract.document import KIND_SCORES
+from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.tidy_files import TidyFile
 
@@ -49,6 +50,8 @@ class Score:
     interval: str | None  # how it was made: normal, bernstein, …
     rows: int
     note: str | None  # what to know of the number, in words
+    known: int | None = None  # rows with feedback that the policy learned from
+    missing: int | None = None  # rows without feedback that it learned from
 
 
 _FILE = TidyFile(Score, KIND_SCORES, "s2bl evaluate")
@@ -62,3 +65,8 @@ def write_scores(scores: Sequence[Score], lineage: Step, target: str, *, force: 
 def read_scores(names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
     """All rows of the files as one table, and the lineage of each file."""
     return _FILE.read(names)
+
+
+def read_scores_files(files: Sequence[InputFile]) -> tuple[pa.Table, list[Step]]:
+    """As `read_scores`, of files that are open already."""
+    return _FILE.read_files(files)

@@ -44,10 +44,14 @@ class TidyFile:
     def read(self, names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
         """All rows of the files as one table, and the lineage of each file."""
         with open_inputs(names, folders=True) as files:
-            read = [self._read_one(file) for file in files]
+            return self.read_files(files)
+
+    def read_files(self, files: Sequence[InputFile]) -> tuple[pa.Table, list[Step]]:
+        """As `read`, of files that are open already."""
+        read = [self._read_one(file) for file in files]
         table = pa.concat_tables([table for table, _ in read])
         if table.num_rows == 0:
-            raise ContractError(f"{one_line(', '.join(names))}: no {self.kind} in it")
+            raise ContractError(f"{one_line(', '.join(file.name for file in files))}: no {self.kind} in it")
         return table, [lineage for _, lineage in read]
 
     def _read_one(self, file: InputFile) -> tuple[pa.Table, Step]:

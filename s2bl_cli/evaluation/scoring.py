@@ -156,6 +156,8 @@ def policy_facts(loaded: LoadedPolicy) -> dict[str, Any]:
         "policy_sha256": loaded.source.sha256,
         **_data_facts(policy.lineage),
         "rho": round(policy.training_known / policy.training_rows, 6) if policy.training_rows else None,
+        "known": policy.training_known if policy.training_rows else None,
+        "missing": policy.training_rows - policy.training_known if policy.training_rows else None,
         "method": method_name(risk, reg, reg_rows or "all") if risk and reg else SUPERVISED,
         "risk": risk,
         "reg": reg,

@@ -1,93 +1,233 @@
-"""From scores files to the rows of one metric: filtered, and without double counting."""
+"""From scores files to the scores of a report: filtered, without double counting, and refused where runs are mixed."""
 
+import math
 from collections.abc import Sequence
+from typing import Any
 
 import polars as pl
 import pyarrow as pa
 
 from s2bl_cli.contract.scores import LOGGING_POLICY, SCHEMA
 from s2bl_cli.errors import ContractError, SettingError, one_line
+from s2bl_cli.registry import DATASETS
+from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS
 
-CELL = ("dataset", "tau", "rho", "method", "metric")  # what makes a cell of a table
+UNIFORM = "uniform"
+REFERENCES = {
+    LOGGING_POLICY: "Logging policy",
+    UNIFORM: "Uniform policy",
+}  # trained on nothing: beside every ρ of a log
+
+# What may differ between runs that would share a cell, the telling ones first.
 _TELLING = (
+    *("dataset", "tau", "rho", "lam", "sharpen", "translation", "nu", "model", "risk", "reg", "reg_rows"),
+    *("known", "missing", "log", "split", "policy", "log_sha256", "policy_sha256"),
+)
+_OF_THE_KIND = ("model", "risk", "reg", "reg_rows", "split")  # runs that differ in these are no repetitions
+_OF_THE_RUN = (
     "lam",
+    "sharpen",
+    "translation",
     "nu",
-    "model",
-    "risk",
-    "reg",
-    "reg_rows",
-    "log",
-    "split",
-    "policy",
-    "log_sha256",
-    "policy_sha256",
-)  # what may differ inside one
+    "known",
+    "missing",
+)  # may be chosen seed by seed: told, not refused
+
 _LARGEST = 1e100  # in size, of a value: beyond are NaN, infinity, and what overflows when squared
+_SAME = 1e-6  # two scorings of one policy on one log may differ by so much: another machine, another thread count
 
 
-def selected_scores(table: pa.Table, metrics: Sequence[str], where: Sequence[str]) -> pl.DataFrame:
-    """The distinct scores of these metrics that every `column=value` filter admits."""
+def is_reference() -> pl.Expr:
+    return pl.col("method").is_in(list(REFERENCES))
+
+
+def selected_scores(table: pa.Table, where: Sequence[str]) -> pl.DataFrame:
+    """The distinct scores that every `column=value` filter admits."""
     frame = pl.from_arrow(table)
     assert isinstance(frame, pl.DataFrame)
-    is_learned = pl.col("method") != LOGGING_POLICY
     for text in where:
         column, condition = _condition(text)
-        if frame.filter(is_learned & condition).is_empty():
+        if frame.filter(~is_reference() & condition).is_empty():
             raise SettingError(
                 f"no policy's score is left by --where {' --where '.join(map(repr, where))}; "
                 f"s2bl inspect shows what is there"
             )
         # The logging policy has no λ, no seed, and a risk alone no λ: a choice of them leaves these in the table.
-        has_none = pl.col(column).is_null() & (~is_learned | (pl.col("reg") == "none"))
+        has_none = pl.col(column).is_null() & (is_reference() | (pl.col("reg") == "none"))
         frame = frame.filter(condition | has_none)
-    there = frame["metric"].unique(maintain_order=True).to_list()
-    frame = frame.filter(pl.col("metric").is_in(list(metrics)))
-    if frame.is_empty():
-        raise SettingError(
-            f"no score of {' or '.join(dict.fromkeys(metrics))} in these files; "
-            f"they have {one_line(', '.join(there))}: pass --metric"
-        )
-    for odd in frame.filter(~(pl.col("value").abs() < _LARGEST)).iter_rows(named=True):
+    return _distinct(frame)
+
+
+def _distinct(frame: pl.DataFrame) -> pl.DataFrame:
+    """The same policy scored twice on the same rows is one score, not two runs; with two numbers it is a fault."""
+    # By digest, whatever the file is called; what has no digest, by its name.
+    told = frame.with_columns(identity=pl.coalesce("policy_sha256", "policy"))
+    scored = ["identity", "method", "log_sha256", "split", "metric", "label"]
+    spread = (pl.col("value").max() - pl.col("value").min()).over(scored)
+    is_wide = ~spread.is_nan() & (spread > _SAME * pl.col("value").abs().max().over(scored))
+    for odd in told.filter(is_wide).head(1).iter_rows(named=True):
+        values = told.filter(_matches(scored, odd))["value"].unique(maintain_order=True).head(4)
         raise ContractError(
-            f"{one_line(odd['policy'], 60)} has {odd['metric']} {odd['value']} on {one_line(odd['log'], 60)}, which no "
-            f"table can average: evaluate it again, or leave it out with --where"
+            f"{one_line(odd['policy'], 60)} has several values of {one_line(odd['metric'], 40)} on "
+            f"{one_line(odd['log'], 60)}: {' and '.join(f'{value:g}' for value in values)}; "
+            f"give the scores of one evaluation"
         )
-    # The same policy scored twice on the same rows is one score, not two runs.
-    return frame.unique(["policy", "policy_sha256", "log_sha256", "split", "metric"], keep="first", maintain_order=True)
+    return told.unique(scored, keep="first", maintain_order=True).drop("identity")
 
 
 def _condition(text: str) -> tuple[str, pl.Expr]:
     """The column and the filter."""
     column, equals, value = text.partition("=")
+    is_not = column.endswith("!")
+    column = column.removesuffix("!")
     if not equals or column not in SCHEMA.names:
         raise SettingError(
             f"--where must be COLUMN=VALUE with a column of {', '.join(SCHEMA.names)}, found {one_line(text, 60)!r}"
         )
-    if not pa.types.is_floating(SCHEMA.field(column).type) and not pa.types.is_integer(SCHEMA.field(column).type):
-        return column, pl.col(column) == value
-    try:
-        return column, pl.col(column) == float(value)
-    except ValueError as error:
-        raise SettingError(f"--where {column}=… needs a number, found {one_line(value, 40)!r}") from error
+    if not is_number(column):
+        condition = (pl.col(column) == value) | pl.col(column).is_in(value.split(","))
+    else:
+        try:
+            condition = pl.col(column).cast(pl.Float64).is_in([float(part) for part in value.split(",")])
+        except ValueError as error:
+            raise SettingError(f"--where {column}=… needs a number, found {one_line(value, 40)!r}") from error
+    condition = condition.fill_null(False)
+    return column, ~condition if is_not else condition
 
 
-def check_one_run_a_seed(frame: pl.DataFrame) -> None:
-    """Refuse to average runs that are not repetitions of one another; say what tells them apart."""
-    learned = frame.filter(pl.col("method") != LOGGING_POLICY)
-    repeated = learned.filter(pl.len().over([*CELL, "seed"]) > 1)
-    if repeated.is_empty():
-        return
-    first = repeated.row(0, named=True)
-    same = repeated.filter(pl.all_horizontal(pl.col(name).eq_missing(pl.lit(first[name])) for name in (*CELL, "seed")))
-    for name in _TELLING:
+def is_number(column: str) -> bool:
+    kind = SCHEMA.field(column).type
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def of_metric(frame: pl.DataFrame, metric: str) -> pl.DataFrame:
+    """The scores of one metric, which are numbers."""
+    found = frame.filter(pl.col("metric") == metric)
+    for odd in found.filter(~(pl.col("value").abs() < _LARGEST)).iter_rows(named=True):
+        raise ContractError(
+            f"{one_line(odd['policy'], 60)} has {odd['metric']} {odd['value']} on {one_line(odd['log'], 60)}, which no "
+            f"table can average: evaluate it again, or leave it out with --where"
+        )
+    return found
+
+
+def default_metric(frame: pl.DataFrame) -> str:
+    """The number in the cells where none is asked for, of those all methods have: an accuracy, else an estimate."""
+    trained = frame.filter(~is_reference())
+    methods = (frame if trained.is_empty() else trained).partition_by("method", maintain_order=True, as_dict=True)
+    metrics = {str(name): metrics_of(scores) for (name,), scores in methods.items()}
+    common = [name for name in metrics_of(frame) if all(name in there for there in metrics.values())]
+    if not common:
+        told = "; ".join(f"{name} has {', '.join(there[:3])}" for name, there in list(metrics.items())[:3])
+        raise SettingError(f"these policies have no metric in common: {one_line(told)}; pass --metric, or other scores")
+    preferred = [name for name in (*ACCURACIES, "ppi-dr", "dr", "snips", *ESTIMATORS) if name in common]
+    return (preferred or common)[0]
+
+
+def metrics_of(frame: pl.DataFrame) -> list[str]:
+    return frame["metric"].unique(maintain_order=True).to_list()
+
+
+def check_metric(frame: pl.DataFrame, metric: str) -> None:
+    """Refuse a metric that is not there; name those that are."""
+    there = metrics_of(frame)
+    if metric not in there:
+        raise SettingError(
+            f"no score of {one_line(metric, 40)} in these files; they have {one_line(', '.join(there))}: pass --metric"
+        )
+    if metric not in metrics_of(frame.filter(~is_reference())):
+        raise SettingError(f"no trained policy has a score of {one_line(metric, 40)} in these files: evaluate some")
+
+
+def check_runs(learned: pl.DataFrame, keys: Sequence[str]) -> list[str]:
+    """Refuse to average runs that are not repetitions of one another; say what tells them apart.
+
+    `learned` has one metric. What seeds may differ in, such as a λ that was chosen for each, is returned as notes.
+    """
+    cell = [*keys, "method"]
+    repeated = learned.filter(pl.len().over([*cell, "seed"]) > 1)
+    if not repeated.is_empty():
+        _refuse(repeated, [*cell, "seed"], keys, [name for name in _TELLING if name not in keys])
+    for name in _OF_THE_KIND:
+        mixed = learned.filter(pl.col(name).n_unique().over(cell) > 1)
+        if name not in keys and not mixed.is_empty():
+            _refuse(mixed, cell, keys, [name])
+    notes = []
+    for name in _OF_THE_RUN:
+        mixed = learned.filter(pl.col(name).n_unique().over(cell) > 1)
+        if name in keys or mixed.is_empty():
+            continue
+        first = mixed.row(0, named=True)
+        values = mixed.filter(_matches(cell, first))[name].unique().sort().to_list()
+        notes.append(f"The runs of {_place(first, keys)} differ in {name}: {_told(values)}.")
+    return notes
+
+
+def places(frame: pl.DataFrame, keys: Sequence[str]) -> list[tuple[Any, ...]]:
+    """The different values of the keys, in the order of a table's rows: datasets as the registry has them, numbers by
+    size, what is unknown last."""
+    found = frame.select(keys).unique().rows()
+    return sorted(found, key=lambda row: [_rank(key, value) for key, value in zip(keys, row, strict=True)])
+
+
+def _rank(key: str, value: Any) -> tuple[int, Any]:
+    if value is None:
+        return len(DATASETS.names) + 1, 0
+    if key == "dataset":
+        return DATASETS.names.index(value) if value in DATASETS.names else len(DATASETS.names), value
+    return 0, value
+
+
+def _refuse(mixed: pl.DataFrame, cell: Sequence[str], keys: Sequence[str], names: Sequence[str]) -> None:
+    first = mixed.row(0, named=True)
+    same = mixed.filter(_matches(cell, first))
+    place = _place(first, keys) + (f", seed {first['seed']}" if "seed" in cell else "")
+    for name in names:
         values = same[name].unique(maintain_order=True).to_list()
         if len(values) > 1:
-            told = " and ".join(one_line(value, 60) for value in values[:4])
             raise ContractError(
-                f"{first['method']} at dataset {first['dataset']}, τ {first['tau']}, ρ {first['rho']}, seed "
-                f"{first['seed']} has {same.height} runs that differ in {name}: {told}; "
+                f"{place} has {same.height} runs that differ in {name}: {_told(values)}; "
                 f"choose with --where {name}={one_line(values[0], 60)}"
             )
-    raise ContractError(
-        f"{first['method']} with seed {first['seed']} is there {same.height} times with different numbers; give one run"
-    )
+    raise ContractError(f"{place} is there {same.height} times with different numbers; give one run")
+
+
+def _matches(names: Sequence[str], row: dict[str, object]) -> pl.Expr:
+    return pl.all_horizontal(pl.col(name).eq_missing(pl.lit(row[name])) for name in names)
+
+
+def _place(row: dict[str, object], keys: Sequence[str]) -> str:
+    parts = ", ".join(f"{KEY_TITLES.get(name, name)} {key_text(row[name])}" for name in keys)
+    return one_line(f"{row['method']} at {parts}" if parts else str(row["method"]))
+
+
+def _told(values: Sequence[object]) -> str:
+    told = " and ".join(one_line(value, 60) for value in values[:4])
+    return told if len(values) <= 4 else f"{told} and {len(values) - 4} more"
+
+
+KEY_TITLES = {
+    "tau": "τ",
+    "rho": "ρ",
+    "lam": "λ",
+    "nu": "ν",
+    "sharpen": "β",
+    "known": "known rows",
+    "missing": "missing rows",
+    "ratio": "missing / known",
+    "label": "class",
+    "policy_sha256": "policy",
+    "log_sha256": "log",
+    "reg": "regulariser",
+    "reg_rows": "regulariser's rows",
+}
+
+
+def key_text(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, int):
+        return f"{value:,}"
+    if not isinstance(value, float):
+        return one_line(value, 80)
+    return f"{value:g}" if math.isfinite(value) else "–"

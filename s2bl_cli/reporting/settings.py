@@ -2,16 +2,70 @@
 
 from dataclasses import dataclass
 
-from s2bl_cli.registry import METRICS, TABLES
-from s2bl_cli.settings import check_settings, setting
+from s2bl_cli.errors import SettingError
+from s2bl_cli.registry import FIGURES, FORMATS, TABLES
+from s2bl_cli.settings import Between, check_settings, setting
+
+AUTO = "auto"
+PAPER = "paper"
 
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """Which table of which numbers."""
+    """Which table of which numbers, in which form."""
 
-    table: str = setting("main", "the shape of the table", choices=lambda: TABLES.names)
-    metric: str = setting("argmax-accuracy", "the number in the cells", choices=lambda: METRICS.names)
+    table: str = setting(
+        AUTO, "the shape of the table; auto goes by what is in the scores", choices=lambda: (AUTO, *TABLES.names)
+    )
+    metric: str | None = setting(
+        None,
+        "the number in the cells, of those in the files (default: argmax-accuracy where it is there)",
+        metavar="NAME",
+    )
+    group_by: str | None = setting(
+        None, "columns that make the table's rows instead of its own, such as dataset,tau,lam", metavar="COLUMNS"
+    )
+    format: str | None = setting(
+        None, "the form of the report (default: by the suffix of -o, else md)", choices=lambda: FORMATS.names
+    )
+    against: str | None = setting(
+        None, "put published numbers beside ours, and the difference", choices=lambda: (PAPER,)
+    )
+    significance: bool = setting(False, "mark the cells that differ from the best of their row beyond noise")
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.against is not None and self.table != AUTO:
+            raise SettingError(f"--against {self.against} has a table of its own: leave out --table {self.table}")
+
+
+@dataclass(frozen=True)
+class FigureSettings:
+    """Which figure."""
+
+    plot: str | None = setting(None, "draw a figure into a .svg, .png or .pdf file", metavar="FILE")
+    figure: str = setting(
+        AUTO, "the figure that --plot draws; auto goes by what is in the files", choices=lambda: (AUTO, *FIGURES.names)
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+
+@dataclass(frozen=True)
+class ClaimSettings:
+    """What the scores must bear out."""
+
+    baseline: str | None = setting(
+        None, "scores that these must not fall behind: exit code 1 where one does", metavar="SCORES"
+    )
+    tolerance: float = setting(
+        0.0,
+        "by how much a score may fall behind --baseline, in the table's unit (percent for accuracies)",
+        rule=Between(0),
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.tolerance and self.baseline is None:
+            raise SettingError("--tolerance goes with --baseline: --baseline old.parquet --tolerance 0.5")

@@ -2,14 +2,50 @@
 
 from dataclasses import dataclass
 
+from s2bl_cli.reporting.quantities import PERCENT, Unit
+
+EMPTY = "–"
+
 
 @dataclass(frozen=True)
 class Cell:
-    """A number over runs. No runs: an empty cell, never a zero."""
+    """A number over runs, or words. Neither: an empty cell, never a zero."""
 
     mean: float | None = None
     std: float | None = None  # over seeds; None for a single run
     is_best: bool = False
+    is_second: bool = False
+    differs: bool = False  # beyond noise, from the row's best
+    unit: Unit = PERCENT
+    runs: int = 1
+    stderr: float | None = None  # of a single run
+    low: float | None = None  # an interval, where the table shows one
+    high: float | None = None
+    text: str | None = None
+    is_signed: bool = False  # a difference
+
+    @property
+    def printed_mean(self) -> str | None:
+        if self.mean is None:
+            return None
+        return self.unit.signed(self.mean) if self.is_signed else self.unit.printed(self.mean)
+
+    def words(self, plus_minus: str = "±") -> str:
+        """The cell without its marks."""
+        if self.text is not None:
+            return self.text
+        if self.mean is None or self.printed_mean is None:
+            return EMPTY
+        if self.low is not None and self.high is not None:
+            return f"{self.printed_mean} [{self.unit.printed(self.low)}, {self.unit.printed(self.high)}]"
+        if self.low is not None:
+            return f"{self.printed_mean} (≥ {self.unit.printed(self.low)})"
+        if self.std is not None:
+            return f"{self.printed_mean} {plus_minus} {self.unit.printed(self.std)}"
+        return self.printed_mean
+
+
+Row = tuple[tuple[str, ...], tuple[Cell, ...]]
 
 
 @dataclass(frozen=True)
@@ -18,5 +54,15 @@ class Table:
 
     key_names: tuple[str, ...]
     columns: tuple[str, ...]
-    rows: tuple[tuple[tuple[str, ...], tuple[Cell, ...]], ...]
+    rows: tuple[Row, ...]
     caption: str
+    names: tuple[str, ...] = ()  # the columns' names for machines, where they differ from the titles
+    notes: tuple[str, ...] = ()  # what to know of it, a line each
+
+    @property
+    def column_names(self) -> tuple[str, ...]:
+        return self.names or self.columns
+
+    def place(self, keys: tuple[str, ...]) -> str:
+        """A row in a sentence: `dataset sample, τ 10, ρ 0.02`."""
+        return ", ".join(f"{name} {key}" for name, key in zip(self.key_names, keys, strict=True))

@@ -1,13 +1,16 @@
-"""A table as markdown, made for pasting: aligned in plain text too."""
+"""Markdown, made for pasting: aligned in plain text too."""
 
 from s2bl_cli.errors import one_line
+from s2bl_cli.reporting.report import Report
 from s2bl_cli.reporting.table import Cell, Table
 
-EMPTY = "–"
+
+def render(report: Report) -> str:
+    return "\n".join(markdown(table) for table in report.tables)
 
 
 def markdown(table: Table) -> str:
-    """The caption and the table, ending in a newline."""
+    """The caption, the table and its notes, ending in a newline."""
     header = [*table.key_names, *table.columns]
     body = [[*map(_safe, keys), *map(cell_text, cells)] for keys, cells in table.rows]
     texts = [[_safe(text) for text in header], *body]
@@ -15,15 +18,18 @@ def markdown(table: Table) -> str:
     keys = len(table.key_names)
     rule = [("-" * width if i < keys else "-" * (width - 1) + ":") for i, width in enumerate(widths)]
     lines = [_line(texts[0], widths, keys), "| " + " | ".join(rule) + " |", *(_line(row, widths, keys) for row in body)]
-    return "\n".join([table.caption, "", *lines]) + "\n"
+    notes = [line for note in table.notes for line in ("", _safe(note, 1000))]
+    return "\n".join([_safe(table.caption, 1000), "", *lines, *notes]) + "\n"
 
 
 def cell_text(cell: Cell) -> str:
-    """Percent with two digits, as the paper prints them; the best in bold."""
-    if cell.mean is None:
-        return EMPTY
-    text = f"{100 * cell.mean:.2f}" if cell.std is None else f"{100 * cell.mean:.2f} ± {100 * cell.std:.2f}"
-    return f"**{text}**" if cell.is_best else text
+    """The best in bold, the second underlined, what differs beyond noise with a dagger."""
+    text = _safe(cell.words())
+    if cell.is_best:
+        text = f"**{text}**"
+    elif cell.is_second:
+        text = f"<u>{text}</u>"
+    return f"{text} †" if cell.differs else text
 
 
 def _line(texts: list[str], widths: list[int], keys: int) -> str:
@@ -34,6 +40,6 @@ def _line(texts: list[str], widths: list[int], keys: int) -> str:
     return "| " + " | ".join(padded) + " |"
 
 
-def _safe(text: str) -> str:
-    """Names come from files: a pipe would break the table."""
-    return one_line(text, 80).replace("|", "\\|")
+def _safe(text: str, limit: int = 80) -> str:
+    """Names come from files: a pipe would break the table, and a tag the page it is pasted into."""
+    return one_line(text, limit).replace("|", "\\|").replace("<", "&lt;")

@@ -1,0 +1,44 @@
+"""How likely the logged actions were: a histogram of a log's propensities, known and missing rows apart."""
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from s2bl_cli.errors import one_line
+from s2bl_cli.reporting.figures.figure import Figure, FigureData
+from s2bl_cli.reporting.figures.style import legend_below, log_axis, panels
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure as Drawing
+
+BINS = 40
+
+
+def lacks(data: FigureData) -> str | None:
+    return None if data.logs else "a log"
+
+
+def draw(data: FigureData) -> "Drawing":
+    figure, axes = panels(len(data.logs), what="logs")
+    for axis, log in zip(axes, data.logs, strict=True):
+        low = min(float(log.propensity.min()), 0.5)
+        edges = np.geomspace(low, 1.0, BINS + 1)
+        edges[-1] = 1.0 + 1e-6  # 1 itself belongs to the last bin
+        looks: tuple[tuple[Any, str, dict[str, Any]], ...] = (
+            (log.known, "known feedback", {"color": "#0072b2", "alpha": 0.55}),
+            (~log.known, "missing feedback", {"color": "#d55e00", "histtype": "step", "linewidth": 1.6}),
+        )
+        for chosen, label, style in looks:
+            if chosen.any():
+                values = np.clip(log.propensity[chosen], low, 1.0)
+                share = np.full(len(values), 100 / len(log.propensity))
+                axis.hist(values, bins=edges.tolist(), weights=share, label=label, **style)
+        log_axis(axis)
+        axis.set_xlabel("propensity of the logged action")
+        axis.set_ylabel("share of train rows in %")
+        axis.set_title(one_line(log.name, 50))
+    legend_below(figure, axes)
+    return figure
+
+
+FIGURE = Figure("Propensities of the logged actions, in the train rows", lacks, draw)

@@ -1,0 +1,145 @@
+"""How figures look: in print without colour too, and to the colour-blind.
+
+Each method has a colour of Okabe and Ito's palette, a marker and a line style, and keeps them in every figure.
+"""
+
+import contextlib
+import io
+import logging
+import math
+import re
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from s2bl_cli.errors import RunError, SettingError, one_line
+from s2bl_cli.objectives.methods import METHODS
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Drawing
+
+SUFFIXES = ("svg", "png", "pdf")
+MAX_PANELS = 12
+_COLUMNS = 3
+_DPI = 200
+
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "*")
+_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
+REFERENCE_COLOUR = "#555555"
+
+_STYLE: dict[str, Any] = {
+    "axes.formatter.useoffset": False,
+    "axes.grid": True,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "axes.titlesize": 10,
+    "axes.labelsize": 10,
+    "font.size": 9,
+    "grid.alpha": 0.3,
+    "legend.frameon": False,
+    "lines.linewidth": 1.5,
+    "lines.markersize": 5.5,
+    "errorbar.capsize": 2.5,
+    "svg.hashsalt": "s2bl",  # equal scores give equal bytes
+    "text.parse_math": False,  # a $ in a name from a file is a $
+}
+
+
+class Look(NamedTuple):
+    color: str
+    marker: str
+    linestyle: Any
+
+
+def looks(methods: Mapping[str, str]) -> dict[str, Look]:
+    """A look for each line, by its method: the same in every figure, unless its colour or marker is taken in this."""
+    given: dict[str, Look] = {}
+    for name, method in methods.items():
+        first = list(METHODS).index(method) if method in METHODS else len(given)
+        taken = list(given.values())
+        color = _free(_COLOURS, first, [look.color for look in taken])
+        marker = _free(_MARKERS, first, [look.marker for look in taken])
+        given[name] = Look(color, marker, _LINES[first % len(_LINES)])
+    return given
+
+
+def _free(choices: Sequence[str], first: int, taken: Sequence[str]) -> str:
+    """The one preferred, or the next that is free; when all are taken, the one preferred."""
+    turned = [choices[(first + i) % len(choices)] for i in range(len(choices))]
+    return next((choice for choice in turned if choice not in taken), turned[0])
+
+
+@contextlib.contextmanager
+def drawing() -> Iterator[None]:
+    """matplotlib, loaded and in our style; without it, a line that says how to get it."""
+    try:
+        import matplotlib
+    except ImportError as error:
+        raise RunError(
+            f"figures need matplotlib, which cannot be imported ({one_line(error, 80)}): pip install 's2bl[figures]'"
+        ) from error
+    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its words on font caches are not ours
+    style: Any = {**matplotlib.rcParamsDefault, **_STYLE}  # a person's own matplotlibrc is for their own figures
+    with matplotlib.rc_context(style), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks
+        yield
+
+
+def saved(figure: "Drawing", suffix: str) -> bytes:
+    """The file's bytes, without the time."""
+    out = io.BytesIO()
+    metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix, {})
+    figure.savefig(out, format=suffix, dpi=_DPI, metadata=metadata)
+    return out.getvalue()
+
+
+def inline_svg(figure: "Drawing", name: str, title: str) -> str:
+    """The SVG as a part of a page: no prologue, no comments, and ids that no other figure of the page has."""
+    from html import escape
+
+    text = saved(figure, "svg").decode()
+    text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
+    return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
+
+
+def panels(
+    count: int, *, width: float = 3.6, height: float = 3.0, what: str = "panels"
+) -> "tuple[Drawing, list[Axes]]":
+    """A figure with so many panels, three a row, and room for a legend below."""
+    from matplotlib.figure import Figure as Drawing
+
+    if count > MAX_PANELS:
+        raise SettingError(f"the figure would have {count} {what}, and {MAX_PANELS} can be read: choose with --where")
+    columns = 2 if count == 4 else min(count, _COLUMNS)
+    rows = math.ceil(count / columns)
+    figure = Drawing(figsize=(max(4.6, width * columns), height * rows + 0.5), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    for spare in axes[count:]:
+        spare.set_axis_off()
+    return figure, axes[:count]
+
+
+def log_axis(axis: "Axes") -> None:
+    """Powers of ten as plain numbers."""
+    axis.set_xscale("log")
+    axis.xaxis.set_major_formatter("{x:g}")
+    axis.xaxis.set_minor_formatter("")
+
+
+def legend_below(figure: "Drawing", axes: "Sequence[Axes]") -> None:
+    """One legend for all panels."""
+    from matplotlib.lines import Line2D
+
+    entries: dict[str, Any] = {}
+    for one in axes:
+        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+            entries.setdefault(label, handle)
+    # A line across all of it comes last, as the logging policy's column does.
+    labels = sorted(entries, key=lambda label: isinstance(entries[label], Line2D) and len(entries) > 1)
+    if labels:
+        room = max(1, int(figure.get_figwidth() / (0.55 + 0.075 * max(map(len, labels)))))
+        columns = math.ceil(len(labels) / math.ceil(len(labels) / room))
+        figure.legend([entries[label] for label in labels], labels, loc="outside lower center", ncols=columns)

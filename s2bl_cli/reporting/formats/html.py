@@ -1,0 +1,131 @@
+"""HTML: one page that holds all of it: tables, figures, verdicts, claims, and the commands that remake the numbers.
+
+No script, no link to anywhere: it opens from a disk without a network. Whatever comes from a file is escaped.
+"""
+
+from html import escape
+
+from s2bl_cli import __version__
+from s2bl_cli.errors import one_line
+from s2bl_cli.reporting.quantities import VERDICTS
+from s2bl_cli.reporting.report import DrawnFigure, Health, Report
+from s2bl_cli.reporting.table import Cell, Table
+
+_STYLE = """
+:root { color-scheme: light dark; --line: #8886; --soft: #8881; }
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem; }
+h1 { font-size: 1.6rem; } h2 { font-size: 1.2rem; margin-top: 2.5rem; }
+.scroll { overflow-x: auto; }
+table { border-collapse: collapse; font-variant-numeric: tabular-nums; }
+caption { text-align: left; font-weight: 600; padding: .5rem 0; }
+th, td { padding: .3rem .7rem; border-bottom: 1px solid var(--line); text-align: left; white-space: nowrap; }
+thead th { border-bottom: 2px solid currentColor; }
+th.number, td.number { text-align: right; }
+tbody tr:hover { background: var(--soft); }
+p.note { margin: .4rem 0; font-size: .9rem; }
+figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; background: #fff; }
+figcaption { font-size: .9rem; }
+pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--soft); padding: .8rem; font-size: .85rem; }
+li { margin: .3rem 0; }
+.sign { display: inline-block; min-width: 7.5em; font-weight: 600; }
+.level-2 .sign::before, .holds .sign::before { content: "✓ "; }
+.level-1 .sign::before { content: "! "; }
+.level-0 .sign::before, .fails .sign::before { content: "✗ "; }
+.level-0, .level-1, .level-2, .holds, .fails { list-style: none; border-left: .4rem solid; padding-left: .6rem; }
+.level-2, .holds { border-color: #009e73; }
+.level-1 { border-color: #e69f00; } .level-0, .fails { border-color: #d55e00; }
+footer { margin-top: 3rem; font-size: .85rem; border-top: 1px solid var(--line); padding-top: .5rem; }
+"""
+
+
+def render(report: Report) -> str:
+    parts = [
+        "<!DOCTYPE html>",
+        '<html lang="en">',
+        "<head>",
+        '<meta charset="utf-8">',
+        '<meta name="viewport" content="width=device-width, initial-scale=1">',
+        "<title>s2bl report</title>",
+        '<link rel="icon" href="data:,">',  # else a browser asks the server for one
+        f"<style>{_STYLE}</style>",
+        "</head>",
+        "<body>",
+        "<h1>s2bl report</h1>",
+        *_section("Checks", _claims(report)),
+        *_section("Tables", [_table(table, [health.line for health in report.health]) for table in report.tables]),
+        *_section("Can the log be trusted for these policies?", _health(report)),
+        *_section("Figures", [_figure(figure) for figure in report.figures]),
+        *(f'<p class="note">{_text(note)}</p>' for note in report.notes),
+        *_section("How these numbers were made", _commands(report)),
+        f"<footer>Made by s2bl {escape(__version__)}.</footer>",
+        "</body>",
+        "</html>",
+    ]
+    return "\n".join(parts) + "\n"
+
+
+def _section(title: str, parts: list[str]) -> list[str]:
+    return ["<section>", f"<h2>{escape(title)}</h2>", *parts, "</section>"] if parts else []
+
+
+def _table(table: Table, said: list[str]) -> str:
+    """`said` are notes that have a section of their own."""
+    head = [f'<th scope="col">{_text(name)}</th>' for name in table.key_names]
+    head += [f'<th scope="col" class="number">{_text(name)}</th>' for name in table.columns]
+    rows = [
+        "<tr>" + "".join(f"<td>{_text(key)}</td>" for key in keys) + "".join(map(_cell, cells)) + "</tr>"
+        for keys, cells in table.rows
+    ]
+    return "\n".join(
+        [
+            '<div class="scroll"><table>',
+            f"<caption>{_text(table.caption)}</caption>",
+            f"<thead><tr>{''.join(head)}</tr></thead>",
+            "<tbody>",
+            *rows,
+            "</tbody>",
+            "</table></div>",
+            *(f'<p class="note">{_text(note)}</p>' for note in table.notes if note not in said),
+        ]
+    )
+
+
+def _cell(cell: Cell) -> str:
+    text = _text(cell.words())
+    text = f"<strong>{text}</strong>" if cell.is_best else f"<u>{text}</u>" if cell.is_second else text
+    return f'<td class="number">{text}{" †" if cell.differs else ""}</td>'
+
+
+def _figure(figure: DrawnFigure) -> str:
+    return f"<figure>{figure.svg}<figcaption>{_text(figure.title)}</figcaption></figure>"
+
+
+def _health(report: Report) -> list[str]:
+    items = [
+        f'<li class="level-{health.level}"><span class="sign">{VERDICTS[health.level]}</span> '
+        f"{_text(health.policy)} on {_text(health.log)}: {_text(_reason(health))}</li>"
+        for health in report.health
+    ]
+    return ["<ul>", *items, "</ul>"] if items else []
+
+
+def _reason(health: Health) -> str:
+    """The words after the verdict, which has a place of its own."""
+    return health.words.removeprefix(VERDICTS[health.level]).lstrip(": ") or VERDICTS[health.level]
+
+
+def _claims(report: Report) -> list[str]:
+    items = [
+        f'<li class="{word}"><span class="sign">{word}</span> {_text(claim.claim)}: {_text(claim.told)}</li>'
+        for claim in report.claims
+        for word in ["holds" if claim.holds else "fails"]
+    ]
+    return ["<ul>", *items, "</ul>"] if items else []
+
+
+def _commands(report: Report) -> list[str]:
+    return [f"<pre><code>{escape(chr(10).join(lines))}</code></pre>" for lines in report.commands]
+
+
+def _text(text: str) -> str:
+    return escape(one_line(text, 1000))

@@ -1,0 +1,52 @@
+"""JSON: the report for programs. Numbers are unrounded and in the table's unit; a missing cell is null."""
+
+import json
+from typing import Any
+
+from s2bl_cli.reporting.report import Report
+from s2bl_cli.reporting.table import Cell, Table
+
+
+def render(report: Report) -> str:
+    document = {
+        "tables": [_table(table) for table in report.tables],
+        "health": [vars(health) for health in report.health],
+        "claims": [vars(claim) for claim in report.claims],
+        "commands": [list(commands) for commands in report.commands],
+    }
+    return json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
+
+
+def _table(table: Table) -> dict[str, Any]:
+    return {
+        "caption": table.caption,
+        "keys": list(table.key_names),
+        "columns": [
+            {"name": name, "title": title} for name, title in zip(table.column_names, table.columns, strict=True)
+        ],
+        "rows": [
+            {
+                "keys": dict(zip(table.key_names, keys, strict=True)),
+                "cells": {name: _cell(cell) for name, cell in zip(table.column_names, cells, strict=True)},
+            }
+            for keys, cells in table.rows
+        ],
+        "notes": list(table.notes),
+    }
+
+
+def _cell(cell: Cell) -> dict[str, Any] | None:
+    if cell.mean is None and cell.text is None:
+        return None
+    numbers = {
+        name: None if value is None else float(f"{cell.unit.factor * value:.12g}")  # 85.01, not 85.00999999999999
+        for name, value in (
+            ("mean", cell.mean),
+            ("std", cell.std),
+            ("stderr", cell.stderr),
+            ("low", cell.low),
+            ("high", cell.high),
+        )
+    }
+    marks = {"best": cell.is_best, "second": cell.is_second, "differs": cell.differs}
+    return {**numbers, "runs": cell.runs, "text": cell.text, **marks}

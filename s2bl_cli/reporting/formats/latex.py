@@ -1,0 +1,93 @@
+"""LaTeX: a table to \\input, as papers set them. It needs the package booktabs and nothing else."""
+
+import unicodedata
+
+from s2bl_cli.errors import one_line
+from s2bl_cli.reporting.report import Report
+from s2bl_cli.reporting.table import Cell, Table
+
+_HEAD = "% \\usepackage{booktabs}"
+_SPECIAL = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    **{sign: f"\\{sign}" for sign in "&%$#_{}"},
+    "<": "$<$",
+    ">": "$>$",
+    "|": "$|$",
+}
+_SIGNS = {
+    "τ": r"$\tau$",
+    "ρ": r"$\rho$",
+    "λ": r"$\lambda$",
+    "ν": r"$\nu$",
+    "β": r"$\beta$",
+    "π": r"$\pi$",
+    "₀": "$_0$",
+    "‖": r"$\|$",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "≥": r"$\geq$",
+    "≤": r"$\leq$",
+    "†": r"$^\dagger$",
+    "–": "--",
+    "…": r"\dots{}",
+    "×": r"$\times$",
+    "’": "'",
+}
+
+
+def render(report: Report) -> str:
+    return "\n".join([_HEAD, *map(latex, report.tables)])
+
+
+def latex(table: Table) -> str:
+    keys, columns = len(table.key_names), len(table.columns)
+    lines = [
+        r"\begin{table}[htb]",
+        r"\centering",
+        rf"\caption{{{escaped(table.caption)}}}",
+        rf"\begin{{tabular}}{{{'l' * keys}{'r' * columns}}}",
+        r"\toprule",
+        _line([*map(escaped, table.key_names), *(rf"\textbf{{{escaped(name)}}}" for name in table.columns)]),
+    ]
+    above: tuple[str, ...] = ()
+    for row, cells in table.rows:
+        # A key is said once, at the first of the rows that share it and all keys before it.
+        same = next((i for i, key in enumerate(row) if i >= len(above) or key != above[i]), keys)
+        if same == 0 or not above:
+            lines.append(r"\midrule")
+        elif same < keys - 1:
+            lines.append(rf"\cmidrule(lr){{{same + 1}-{keys + columns}}}")
+        said = ["" if i < min(same, keys - 1) else escaped(key) for i, key in enumerate(row)]
+        lines.append(_line([*said, *map(cell_text, cells)]))
+        above = row
+    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [rf"\par\smallskip{{\footnotesize {escaped(note, 1000)}\par}}" for note in table.notes]
+    return "\n".join([*lines, r"\end{table}"]) + "\n"
+
+
+def cell_text(cell: Cell) -> str:
+    if cell.text is not None or cell.mean is None:
+        return escaped(cell.words())
+    text = cell.words(r"\pm").replace("≥", r"\geq")
+    mark = r"^{\dagger}" if cell.differs else ""
+    if cell.is_best:
+        return rf"$\mathbf{{{text}}}{mark}$"
+    return rf"$\underline{{{text}}}{mark}$" if cell.is_second else f"${text}{mark}$"
+
+
+def _line(texts: list[str]) -> str:
+    return " & ".join(texts) + r" \\"
+
+
+def escaped(text: str, limit: int = 200) -> str:
+    """Words from files: no sign of LaTeX's own, and no letter that its usual fonts lack."""
+    return "".join(_SPECIAL.get(c) or _SIGNS.get(c) or _letter(c) for c in one_line(text, limit))
+
+
+def _letter(letter: str) -> str:
+    if letter.isascii() or letter in "äöüÄÖÜéèêáàâíìîóòôúùûñçß":
+        return letter
+    plain = unicodedata.normalize("NFKD", letter)[0]
+    return plain if plain.isascii() else "?"

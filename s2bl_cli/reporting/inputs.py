@@ -1,0 +1,63 @@
+"""The files of a report, told apart by what they say they are: scores, histories, and logs for figures."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import polars as pl
+import pyarrow as pa
+
+from s2bl_cli.contract.document import KEY, KIND_HISTORY, KIND_LOGS, decode_document
+from s2bl_cli.contract.history import read_history_files
+from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
+from s2bl_cli.contract.lineage import Step
+from s2bl_cli.contract.logs.reading import open_logs
+from s2bl_cli.contract.scores import read_scores_files
+from s2bl_cli.errors import ContractError
+from s2bl_cli.reporting.figures.figure import LogPropensities
+
+
+@dataclass(frozen=True)
+class Inputs:
+    scores: pa.Table | None
+    lineages: tuple[Step, ...]  # of the scores
+    history: pl.DataFrame | None
+    logs: tuple[LogPropensities, ...]
+
+
+def read_inputs(names: Sequence[str], *, with_figures: bool, with_logs: bool) -> Inputs:
+    """Histories and logs are for figures: without one, they are files of the wrong kind.
+
+    `with_logs` also takes logs that other tools made, which say of themselves nothing at all.
+    """
+    with open_inputs(names, folders=True) as files:
+        kinds = [_kind(file) for file in files]
+        is_history = [with_figures and kind == KIND_HISTORY for kind in kinds]
+        is_log = [(with_figures and kind == KIND_LOGS) or (with_logs and kind is None) for kind in kinds]
+        histories = [file for file, chosen in zip(files, is_history, strict=True) if chosen]
+        logs = [file for file, chosen in zip(files, is_log, strict=True) if chosen]
+        rest = [file for file in files if file not in histories and file not in logs]
+        scores, lineages = read_scores_files(rest) if rest else (None, [])
+        history = pl.from_arrow(read_history_files(histories)[0]) if histories else None
+        assert history is None or isinstance(history, pl.DataFrame)
+        return Inputs(scores, tuple(lineages), history, tuple(_propensities(file) for file in logs))
+
+
+def _kind(file: InputFile) -> str | None:
+    with open_parquet(file) as parquet:
+        try:
+            raw = (parquet.schema_arrow.metadata or {}).get(KEY.encode())
+        except DAMAGED as error:
+            raise damaged(file.name, error) from error
+    if raw is None:
+        return None
+    kind = decode_document(raw, file.name)["kind"]
+    return str(kind)
+
+
+def _propensities(file: InputFile) -> LogPropensities:
+    with open_logs([file.path]) as log:
+        arrays = log.read(("propensity", "cost", "split"))
+    train = ~arrays.is_test
+    if not train.any():
+        raise ContractError(f"{file.name}: it has no train rows, whose propensities could be shown")
+    return LogPropensities(file.base_name, arrays.propensity[train], arrays.known[train])

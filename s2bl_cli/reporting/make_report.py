@@ -1,0 +1,229 @@
+"""Files and wishes in, a report out: which tables and figures, in which form, and whether the claims hold."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import PurePath
+
+import polars as pl
+
+from s2bl_cli.contract.lineage import Step, command_lines
+from s2bl_cli.contract.scores import read_scores
+from s2bl_cli.errors import RunError, S2blError, SettingError, one_line
+from s2bl_cli.registry import FIGURES, FORMATS, TABLES
+from s2bl_cli.reporting.against import against_paper
+from s2bl_cli.reporting.claims import Verdict, checked, compared_with_baseline, parsed_claim
+from s2bl_cli.reporting.figures.figure import Figure, FigureData
+from s2bl_cli.reporting.figures.missing_ratio import has_fixed_known
+from s2bl_cli.reporting.figures.style import SUFFIXES, drawing, inline_svg, saved
+from s2bl_cli.reporting.grid import Wanted, parsed_group_by
+from s2bl_cli.reporting.inputs import read_inputs
+from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, quantity
+from s2bl_cli.reporting.report import DrawnFigure, Report
+from s2bl_cli.reporting.selection import check_metric, default_metric, is_reference, metrics_of, selected_scores
+from s2bl_cli.reporting.settings import AUTO, PAPER, ClaimSettings, FigureSettings, ReportSettings
+from s2bl_cli.reporting.table import Table
+from s2bl_cli.reporting.tables.ope import verdicts
+from s2bl_cli.reporting.tables.regulariser_only import pairs
+
+OPE = "ope"
+HTML = "html"
+MARKDOWN = "md"
+_SUFFIXES = {"tex": "latex", "htm": "html", "markdown": "md"}
+_LOG_FIGURES = ("propensities",)
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """All that was asked for."""
+
+    settings: ReportSettings
+    figures: FigureSettings
+    claims: ClaimSettings
+    where: tuple[str, ...] = ()
+    checks: tuple[str, ...] = ()
+    output: str = "-"
+
+    def __post_init__(self) -> None:
+        plot = self.figures.plot
+        if plot is None and self.figures.figure != AUTO and not self.is_page:
+            raise SettingError(
+                f"--figure {self.figures.figure} goes with --plot FILE or --format html: nothing else shows figures"
+            )
+        if plot is not None and _suffix(plot) not in SUFFIXES:
+            endings = ", ".join(f".{suffix}" for suffix in SUFFIXES)
+            raise SettingError(f"--plot must end in {endings}, found {one_line(plot, 60)!r}")
+        if plot is not None and plot == self.output:
+            raise SettingError("--plot and -o name the same file: give each its own")
+
+    @property
+    def form(self) -> str:
+        """The format that is asked for, else what the output's suffix says, else markdown."""
+        suffix = _suffix(self.output)
+        guessed = _SUFFIXES.get(suffix, suffix)
+        return self.settings.format or (guessed if guessed in FORMATS.names else MARKDOWN)
+
+    @property
+    def is_page(self) -> bool:
+        return self.form == HTML
+
+
+def _suffix(name: str) -> str:
+    return PurePath(name).suffix.lower().removeprefix(".")
+
+
+@dataclass(frozen=True)
+class Made:
+    """What is to be written and told. No scores, no text; no plot asked for, no figure."""
+
+    text: str | None
+    figure_name: str
+    figure: bytes
+    verdicts: tuple[Verdict, ...]
+    notes: tuple[str, ...]
+
+
+def make_report(names: Sequence[str], wishes: Wishes) -> Made:
+    """Read the files and make all of it, before any of it is written."""
+    settings, figures = wishes.settings, wishes.figures
+    has_figures = wishes.is_page or figures.plot is not None
+    inputs = read_inputs(
+        names,
+        with_figures=has_figures,
+        with_logs=figures.figure in _LOG_FIGURES,
+    )
+    needs_scores = figures.plot is None or wishes.checks or wishes.claims.baseline is not None
+    if inputs.scores is None and needs_scores:
+        raise SettingError("no scores are given, and a table is made of scores: s2bl evaluate makes them")
+    frame = None if inputs.scores is None else selected_scores(inputs.scores, wishes.where)
+    metric = settings.metric or (default_metric(frame) if frame is not None and has_figures else "")
+    data = FigureData(frame, metric, inputs.history, inputs.logs)
+    report = None if frame is None else _report(frame, inputs.lineages, data, wishes)
+    text = None if report is None else FORMATS.load(wishes.form)(report)
+    name, file = draw_figure(figures.figure, data, _suffix(figures.plot)) if figures.plot is not None else ("", b"")
+    return Made(text, name, file, report.claims if report else (), report.notes if report else ())
+
+
+def _report(frame: pl.DataFrame, lineages: Sequence[Step], data: FigureData, wishes: Wishes) -> Report:
+    claims = make_claims(frame, wishes)
+    tables, notes = make_tables(frame, wishes.settings, all_that_apply=wishes.is_page)
+    drawn, undrawn = page_figures(data, wishes.figures.figure) if wishes.is_page else ([], [])
+    return Report(
+        tables=tuple(tables),
+        figures=tuple(drawn),
+        health=tuple(verdicts(frame)),
+        commands=tuple(dict.fromkeys(tuple(command_lines(step)) for step in lineages)),  # files made alike, told once
+        claims=tuple(claims),
+        notes=(*notes, *undrawn),
+    )
+
+
+def make_tables(
+    frame: pl.DataFrame, settings: ReportSettings, *, all_that_apply: bool = False
+) -> tuple[list[Table], list[str]]:
+    """The table that is asked for; with `all_that_apply` also the others that the scores can fill, and why one of them
+    could not be made."""
+    name = chosen_table(frame, settings)
+    wanted = wanted_of(frame, settings, "main" if settings.against else name)
+    tables = [against_paper(frame, wanted) if settings.against == PAPER else TABLES.load(name)(frame, wanted)]
+    notes: list[str] = []
+    if all_that_apply and settings.table == AUTO and settings.metric is None:
+        there = metrics_of(frame.filter(~is_reference()))
+        others = [(name, metric) for metric in ACCURACIES if metric in there and name != OPE]
+        others += [(OPE, "")] if set(ESTIMATORS) & set(metrics_of(frame)) else []
+        for other, metric in others:
+            if (other, metric) != (name, wanted.metric) or settings.against:
+                more = Wanted(metric, wanted.group_by, settings.significance)
+                try:
+                    tables.append(TABLES.load(other)(frame, more))
+                except S2blError as error:
+                    notes.append(f"No table {' of '.join(filter(None, (other, metric)))}: {error}")
+    return tables, notes
+
+
+def wanted_of(frame: pl.DataFrame, settings: ReportSettings, table: str) -> Wanted:
+    metric = settings.metric or ("" if table == OPE else default_metric(frame))
+    if settings.metric is not None:
+        check_metric(frame, settings.metric)
+    return Wanted(metric, parsed_group_by(settings.group_by), settings.significance)
+
+
+def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
+    """By what is in the scores: estimates alone, a fixed number of known rows with more and more missing ones,
+    regularisers alone beside the whole, several models; else the main table."""
+    if settings.table != AUTO:
+        return settings.table
+    learned = frame.filter(~is_reference())
+    if learned.is_empty() or (settings.metric is None and not set(ACCURACIES) & set(metrics_of(learned))):
+        return OPE if set(ESTIMATORS) & set(metrics_of(frame)) else "main"
+    metric = settings.metric or default_metric(frame)
+    methods = learned["method"].unique().to_list()
+    if not settings.group_by and has_fixed_known(frame, metric):
+        return "missing-ratio"
+    if len(methods) > 1 and set(pairs(methods)) == set(methods):
+        return "regulariser-only"
+    of_metric = learned.filter(pl.col("metric") == metric)
+    return "full" if of_metric["model"].n_unique() > 1 else "main"
+
+
+def make_claims(frame: pl.DataFrame, wishes: Wishes) -> list[Verdict]:
+    """Of one metric, in the rows of the table."""
+    settings, claims = wishes.settings, wishes.claims
+    parsed = [parsed_claim(text) for text in wishes.checks]
+    if not parsed and claims.baseline is None:
+        return []
+    name = chosen_table(frame, settings)
+    if name == OPE:
+        if settings.metric is None:
+            raise SettingError("--check and --baseline compare one number: pass --metric, such as --metric dr")
+        name = "main"
+    wanted = wanted_of(frame, settings, name)
+    table = TABLES.load(name)(frame, wanted)
+    shown = quantity(wanted.metric)
+    results = [verdict for claim in parsed for verdict in checked(claim, table, shown)]
+    if claims.baseline is not None:
+        old_scores, _ = read_scores([claims.baseline])
+        old = selected_scores(old_scores, wishes.where)
+        check_metric(old, wanted.metric)
+        results += compared_with_baseline(table, TABLES.load(name)(old, wanted), shown, claims.tolerance)
+    return results
+
+
+def draw_figure(name: str, data: FigureData, suffix: str) -> tuple[str, bytes]:
+    """The figure's name and its file."""
+    chosen = _first_that_applies(data) if name == AUTO else name
+    figure: Figure = FIGURES.load(chosen)
+    lacking = figure.lacks(data)
+    if lacking is not None:
+        raise SettingError(f"--figure {chosen} is drawn from {lacking}, and there are none here")
+    with drawing():
+        return chosen, saved(figure.draw(data), suffix)
+
+
+def _first_that_applies(data: FigureData) -> str:
+    """Histories and logs are given to be seen; else the figure that says most about the scores."""
+    if data.history is not None:
+        return "learning-curves"
+    if data.logs:
+        return "propensities"
+    for name in ("missing-ratio", "known-rows", "estimates"):
+        if FIGURES.load(name).lacks(data) is None and (name != "known-rows" or data.metric not in ESTIMATORS):
+            return name
+    raise SettingError("no figure can be drawn from these files: --figure names what each needs")
+
+
+def page_figures(data: FigureData, wanted: str) -> tuple[list[DrawnFigure], list[str]]:
+    """Every figure that applies, as parts of a page; and what to say where there are none."""
+    drawn: list[DrawnFigure] = []
+    notes: list[str] = []
+    for name in FIGURES.names if wanted == AUTO else (wanted,):
+        figure: Figure = FIGURES.load(name)
+        if figure.lacks(data) is not None:
+            continue
+        try:
+            with drawing():
+                drawn.append(DrawnFigure(name, figure.title, inline_svg(figure.draw(data), name, figure.title)))
+        except RunError as error:
+            return [], [f"No figures: {error}"]
+        except S2blError as error:
+            notes.append(f"No figure {name}: {error}")
+    return drawn, notes

@@ -1,0 +1,334 @@
+"""Figures: each is drawn from what it needs, in each form; equal input gives equal bytes; what is drawn is what was
+given. That they can be read, people have looked at."""
+
+import builtins
+import re
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import polars as pl
+import pytest
+from score_fixtures import LINEAGE, logging, ope_scores, score, table_2_scores
+
+from s2bl_cli.contract.history import HistoryRow, write_history
+from s2bl_cli.contract.lineage import Step
+from s2bl_cli.contract.scores import Score, write_scores
+from s2bl_cli.errors import SettingError
+from s2bl_cli.objectives.methods import METHODS
+from s2bl_cli.registry import FIGURES
+from s2bl_cli.reporting.figures.figure import FigureData, LogPropensities
+from s2bl_cli.reporting.figures.style import MAX_PANELS, drawing, inline_svg, looks, panels, saved
+
+MAGIC = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
+
+
+def _frame(scores: list[Score]) -> pl.DataFrame:
+    return pl.DataFrame([vars(one) for one in scores], infer_schema_length=None)
+
+
+def ratio_scores() -> list[Score]:
+    return [
+        score(
+            0.6 + 0.02 * step + 0.01 * seed, method, seed, known=100, missing=100 * step, rho=round(1 / (1 + step), 6)
+        )
+        for method in ("wce-s2bl", "kl-s2bl")
+        for step in (1, 4, 9)
+        for seed in range(3)
+    ]
+
+
+def history_rows(policy: str = "p.safetensors") -> list[HistoryRow]:
+    return [
+        HistoryRow(policy, method, 1.0, None, 0.001, None, seed, epoch, quantity, -epoch / (seed + 5))
+        for method in ("wce-s2bl", "tips")
+        for seed in range(2)
+        for epoch in range(1, 6)
+        for quantity in ("loss", "risk", "snips")
+    ]
+
+
+def needed(name: str) -> FigureData:
+    """What the figure needs; for all but one, the same."""
+    if name == "known-rows":
+        return FigureData(_frame([one for one in table_2_scores() if one.tau == 10]), "argmax-accuracy")
+    rng = np.random.default_rng(0)
+    log = LogPropensities("log.parquet", rng.uniform(0.01, 1, 500).astype(np.float32), rng.random(500) < 0.3)
+    history = pl.DataFrame([vars(row) for row in history_rows()], infer_schema_length=None)
+    scores = _frame([*ratio_scores(), *ope_scores(), logging(0.25)])
+    return FigureData(scores, "argmax-accuracy", history, (log,))
+
+
+@pytest.mark.parametrize("name", FIGURES.names)
+def test_every_figure_twice_the_same(name: str) -> None:
+    figure, data = FIGURES.load(name), needed(name)
+    assert figure.lacks(data) is None
+    with drawing():
+        once, again = saved(figure.draw(data), "svg"), saved(figure.draw(data), "svg")
+    assert once.startswith(MAGIC["svg"])
+    assert once == again
+    assert once.count(b"<path") > 10
+
+
+@pytest.mark.parametrize("suffix", ["png", "pdf"])
+def test_other_forms_of_a_figure_twice_the_same(suffix: str) -> None:
+    figure, data = FIGURES.load("propensities"), needed("propensities")
+    with drawing():
+        once, again = saved(figure.draw(data), suffix), saved(figure.draw(data), suffix)
+    assert once.startswith(MAGIC[suffix])
+    assert once == again
+
+
+@pytest.mark.parametrize("name", FIGURES.names)
+def test_every_figure_says_what_it_lacks(name: str) -> None:
+    assert FIGURES.load(name).lacks(FigureData()) is not None
+
+
+# --- what is drawn ---
+
+
+def test_accuracy_against_known_rows_is_what_was_scored() -> None:
+    """In FMNIST's panel at τ = 10, WCE-S2BL is at 89.35 ± 0.15 with 1,200 rows and at 89.47 ± 0.30 with 12,000."""
+    with drawing():
+        figure = FIGURES.load("known-rows").draw(needed("known-rows"))
+    panel = figure.axes[0]
+    assert panel.get_title() == "fmnist, τ = 10, resnet-v2"
+    first = panel.containers[0]
+    assert first.get_label() == "WCE-S2BL"
+    assert first.lines[0].get_ydata() == pytest.approx([89.35, 89.47])
+    moved = [float(x) for x in first.lines[0].get_xdata()]  # aside, for its neighbours
+    assert moved == pytest.approx([1200, 12_000], rel=0.2)
+    low, high = ([round(float(y), 2) for y in cap.get_ydata()] for cap in first.lines[1])
+    assert (low, high) == ([89.2, 89.17], [89.5, 89.77])
+    assert [text.get_text() for text in panel.get_xticklabels()] == ["1,200", "12,000"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "Logging policy (drawn)"
+
+
+def test_accuracy_goes_against_rho_where_rows_were_not_counted() -> None:
+    with drawing():
+        figure = FIGURES.load("known-rows").draw(
+            FigureData(_frame([score(0.5), score(0.6, rho=0.2)]), "argmax-accuracy")
+        )
+    assert figure.axes[0].get_xlabel() == "share of rows with known feedback, ρ"
+
+
+def test_accuracy_against_the_ratio_is_what_was_scored() -> None:
+    with drawing():
+        figure = FIGURES.load("missing-ratio").draw(FigureData(_frame(ratio_scores()), "argmax-accuracy"))
+    (panel,) = figure.axes
+    assert panel.get_title() == "sample, τ = 10, linear, 100 known rows"
+    assert panel.containers[0].lines[0].get_ydata() == pytest.approx([63, 69, 79])
+    assert [text.get_text() for text in panel.get_xticklabels()] == ["1", "4", "9"]
+
+
+def test_estimates_show_interval_and_truth() -> None:
+    with drawing():
+        figure = FIGURES.load("estimates").draw(FigureData(_frame(ope_scores()), "dr"))
+    panel = figure.axes[0]
+    assert panel.get_title().startswith("WCE-S2BL\n")
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["PPI-DR", "DR", "DM", "SNIPS", "IPS"]
+    truth, interval, point = panel.lines[0], panel.lines[3], panel.lines[4]
+    assert truth.get_xdata() == pytest.approx([0.7, 0.7])
+    assert interval.get_xdata() == pytest.approx([0.681, 0.721])  # DR's
+    assert point.get_xdata() == pytest.approx([0.701])
+
+
+def test_estimates_of_seeds_are_means_of_intervals_and_truths() -> None:
+    """0.6 in [0.5, 0.7] and 0.8 in [0.6, 1.2]: 0.7 in [0.55, 0.95]; the truths 0.5 and 0.7 have the mean 0.6."""
+    scores = [score(0.6, metric="dr", low=0.5, high=0.7), score(0.8, seed=1, metric="dr", low=0.6, high=1.2),
+              score(-0.5, metric="true-risk"), score(-0.7, seed=1, metric="true-risk")]  # fmt: skip
+    with drawing():
+        figure = FIGURES.load("estimates").draw(FigureData(_frame(scores), "dr"))
+    truth, interval, point = figure.axes[0].lines
+    assert [list(line.get_xdata()) for line in (truth, interval, point)] == [
+        pytest.approx([0.6, 0.6]),
+        pytest.approx([0.55, 0.95]),
+        pytest.approx([0.7]),
+    ]
+
+
+def test_learning_curves_average_seeds_and_band_them() -> None:
+    """−epoch/5 and −epoch/6: in the middle −11/60 of the epoch."""
+    with drawing():
+        figure = FIGURES.load("learning-curves").draw(needed("learning-curves"))
+    panel = figure.axes[0]
+    assert [axis.get_title() for axis in figure.axes] == ["loss", "risk", "snips"]
+    assert panel.lines[0].get_ydata() == pytest.approx([-11 / 60 * epoch for epoch in range(1, 6)])
+    assert len(panel.collections) == 2
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["WCE-S2BL", "Truncated IPS"]
+
+
+def test_propensity_histogram_counts_every_row_once() -> None:
+    propensity = np.array([0.01, 0.1, 0.5, 1.0], np.float32)
+    log = LogPropensities("l", propensity, np.array([True, False, False, True]))
+    with drawing():
+        figure = FIGURES.load("propensities").draw(FigureData(logs=(log,)))
+    bars = [patch.get_height() for patch in figure.axes[0].patches if hasattr(patch, "get_height")]
+    assert sum(bars) == pytest.approx(50)  # the known half, in percent of all rows
+
+
+def test_weights_show_the_numbers_that_scores_hold() -> None:
+    with drawing():
+        figure = FIGURES.load("weights").draw(FigureData(_frame(ope_scores()), "dr"))
+    panel = figure.axes[0]
+    assert [text.get_text().split(",")[0] for text in panel.get_yticklabels()] == ["Truncated IPS", "WCE-S2BL"]
+    assert {float(line.get_xdata()[0]) for line in panel.lines} >= {412.0, 60.0, 0.7, 9.5, 4.0, 0.99}
+
+
+def test_too_many_panels_are_told() -> None:
+    told = f"^the figure would have {MAX_PANELS + 1} panels, and {MAX_PANELS} can be read: choose with --where$"
+    with drawing(), pytest.raises(SettingError, match=told):
+        panels(MAX_PANELS + 1)
+
+
+def test_lines_can_be_told_apart_without_colour() -> None:
+    """Colours and markers both differ among seven methods, markers among eleven; and a method keeps its look."""
+    names = [*METHODS, *(f"other-{i}" for i in range(20))]
+    seven, eleven = (looks({name: name for name in names[:count]}) for count in (7, 11))
+    assert len({look.color for look in seven.values()}) == 7
+    assert len({look.marker for look in eleven.values()}) == 11
+    first = next(iter(METHODS))
+    assert looks({first: first})[first] == seven[first] == eleven[first]
+
+
+def test_names_from_files_are_words_in_a_figure() -> None:
+    """A $ starts no formula, a tag no element, a comment's end no page."""
+    name = "$x_{$ <b>--> & \x1b 漢"
+    with drawing():
+        figure = FIGURES.load("known-rows").draw(
+            FigureData(_frame([score(0.5, name, dataset=name)]), "argmax-accuracy")
+        )
+        svg = inline_svg(figure, "known-rows", 'A "title" <i>')
+    assert "<b>" not in svg
+    assert "<!--" not in svg
+    assert 'aria-label="A &quot;title&quot; &lt;i&gt;"' in svg
+
+
+def test_figures_of_one_page_share_no_id() -> None:
+    with drawing():
+        drawn = [inline_svg(FIGURES.load(name).draw(needed(name)), name, name) for name in FIGURES.names]
+    ids = [found for svg in drawn for found in set(re.findall(r'\bid="([^"]+)"', svg))]
+    assert len(ids) == len(set(ids)) > 50
+    for svg in drawn:
+        used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', svg))
+        assert used
+        assert used <= set(re.findall(r'\bid="([^"]+)"', svg))
+
+
+# --- the command ---
+
+
+@pytest.fixture
+def files(run: Callable[..., Any], tmp_path: Path, write_log: Any) -> Callable[..., Any]:
+    """`run`, in a folder of scores, estimates, a history, a log of ours and one of another tool."""
+    write_scores(ratio_scores(), LINEAGE, str(tmp_path / "scores.parquet"), force=True)
+    write_scores(ope_scores(), LINEAGE, str(tmp_path / "estimates.parquet"), force=True)
+    write_history(history_rows(), Step("train", {}, "0.1.0"), str(tmp_path / "history.parquet"), force=True)
+    write_log(tmp_path / "log.parquet", 200)
+    return run
+
+
+@pytest.mark.parametrize(
+    ("words", "figure"),
+    [
+        ("scores.parquet", "missing-ratio"),
+        ("estimates.parquet", "estimates"),
+        ("estimates.parquet --figure weights", "weights"),
+        ("history.parquet", "learning-curves"),
+        ("log.parquet", "propensities"),
+        ("scores.parquet history.parquet log.parquet --figure propensities", "propensities"),
+    ],
+)
+def test_plot_draws_by_what_is_there(files: Callable[..., Any], tmp_path: Path, words: str, figure: str) -> None:
+    ran = files("report", *words.split(), "--plot", "out.svg")
+    assert (ran.code, ran.stderr) == (0, f"out.svg: figure {figure}\n")
+    assert (tmp_path / "out.svg").read_bytes().startswith(MAGIC["svg"])
+    has_table = "scores" in words or "estimates" in words
+    assert bool(ran.stdout) == has_table
+
+
+def test_logs_of_other_tools_are_drawn_when_asked_for(
+    files: Callable[..., Any], tmp_path: Path, write_plain: Any
+) -> None:
+    write_plain(tmp_path / "plain.parquet")
+    ran = files("report", "plain.parquet", "--plot", "out.png", "--figure", "propensities")
+    assert (ran.code, ran.stderr) == (0, "out.png: figure propensities\n")
+    ran = files("report", "plain.parquet", "--plot", "other.png")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: plain.parquet: it is no scores file (no s2bl document); s2bl evaluate makes them\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("scores.parquet --plot out.gif", "--plot must end in .svg, .png, .pdf, found 'out.gif'"),
+        ("scores.parquet --plot out.svg -o out.svg", "--plot and -o name the same file: give each its own"),
+        ("scores.parquet --plot scores.png --figure estimates",
+         "--figure estimates is drawn from scores of estimators, such as ips or dr, and there are none here"),
+        ("scores.parquet --plot x.png --figure learning-curves",
+         "--figure learning-curves is drawn from a history file (s2bl train --history), and there are none here"),
+        ("history.parquet",
+         "history.parquet: it is a history file, but a scores file is needed here (made by s2bl evaluate)"),
+        ("log.parquet --format html", "no scores are given, and a table is made of scores: s2bl evaluate makes them"),
+        ("scores.parquet --plot no/where.png",
+         "no/where.png cannot be written: the folder no does not exist; make it first"),
+        ("scores.parquet --plot x.png --figure known-rows",
+         "--figure known-rows is drawn from scores of policies with all of a log's rows (for a fixed number of known "
+         "rows, --figure missing-ratio), and there are none here"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_drawn_is_told(files: Callable[..., Any], tmp_path: Path, words: str, told: str) -> None:
+    before = sorted(tmp_path.iterdir())
+    ran = files("report", *words.split())
+    assert (ran.code, ran.stdout, ran.stderr) == (2, "", f"s2bl: {told}\n")
+    assert sorted(tmp_path.iterdir()) == before
+
+
+def test_an_old_figure_is_not_replaced_unasked(files: Callable[..., Any], tmp_path: Path) -> None:
+    (tmp_path / "out.svg").write_text("old")
+    assert files("report", "scores.parquet", "--plot", "out.svg").code == 2
+    assert (tmp_path / "out.svg").read_text() == "old"
+    assert files("report", "scores.parquet", "--plot", "out.svg", "--force").code == 0
+
+
+def test_without_matplotlib_a_line_says_how_to_get_it(
+    files: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = builtins.__import__
+
+    def without(name: str, *rest: Any, **more: Any) -> Any:
+        if name.split(".")[0] == "matplotlib":
+            raise ImportError("No module named 'matplotlib'")
+        return real(name, *rest, **more)
+
+    monkeypatch.setattr(builtins, "__import__", without)
+    ran = files("report", "scores.parquet", "--plot", "out.svg")
+    why = "which cannot be imported (No module named 'matplotlib')"
+    line = f"figures need matplotlib, {why}: pip install 's2bl[figures]'\n"
+    assert (ran.code, ran.stdout, ran.stderr) == (2, "", f"s2bl: {line}")
+    assert not (tmp_path / "out.svg").exists()
+    page = files("report", "scores.parquet", "-o", "page.html")
+    assert (page.code, page.stderr) == (0, f"warning: No figures: {line}")
+    assert "<table>" in (tmp_path / "page.html").read_text()
+
+
+def test_report_loads_matplotlib_only_to_draw(files: Callable[..., Any], tmp_path: Path) -> None:
+    program = (
+        "import sys; from s2bl_cli.app import app\n"
+        "try: app(sys.argv[1:])\n"
+        "finally: print(sorted({'matplotlib', 'torch'} & set(sys.modules)), file=sys.stderr)"
+    )
+    for words, loaded in (((), "[]"), (("--plot", "a.svg"), "['matplotlib']")):
+        done = subprocess.run(
+            [sys.executable, "-c", program, "report", "scores.parquet", *words],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            timeout=120,
+        )
+        assert done.stderr.splitlines()[-1] == loaded

@@ -1,0 +1,191 @@
+"""Our numbers beside the paper's, and whether numbers differ beyond noise."""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import polars as pl
+import pytest
+from score_fixtures import LINEAGE, TABLE_2, TABLE_2_METHODS, logging, score, table_2_scores
+
+from s2bl_cli.contract.scores import Score, write_scores
+from s2bl_cli.reporting.published import paper
+from s2bl_cli.reporting.significance import differing_marked, p_value, student_t_p
+from s2bl_cli.reporting.table import Cell
+
+Report = Callable[..., Any]
+
+
+@pytest.fixture
+def report(run: Callable[..., Any], tmp_path: Path) -> Report:
+    def reported(scores: list[Score], *flags: object) -> Any:
+        write_scores(scores, LINEAGE, str(tmp_path / "scores.parquet"), force=True)
+        return run("report", "scores.parquet", *flags)
+
+    return reported
+
+
+def _rows(ran: Any) -> list[list[str]]:
+    assert ran.code == 0, ran.stderr
+    lines = [line for line in ran.stdout.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in [lines[0], *lines[2:]]]
+
+
+# --- the data ---
+
+
+def test_published_numbers_are_the_papers() -> None:
+    """The main table of deep policies, typed in by hand elsewhere; a cell of each other table; and their number."""
+    deep = paper().filter((pl.col("model") == "deep") & (pl.col("table") == "main-banditnet-full"))
+    for (dataset, tau, rho), (cells, own) in TABLE_2.items():
+        here = deep.filter((pl.col("dataset") == dataset) & (pl.col("tau") == tau) & (pl.col("rho") == rho))
+        for method, (mean, std) in zip(TABLE_2_METHODS, cells, strict=True):
+            ((found, deviation),) = here.filter(pl.col("method") == method).select("mean", "std").rows()
+            assert (found, deviation) == (pytest.approx(mean / 100), pytest.approx(std / 100))
+        assert here.filter(pl.col("method") == "logging-policy")["mean"].to_list() == [pytest.approx(own / 100)]
+    counts = dict(paper()["table"].value_counts().rows())
+    assert counts == {
+        "main-banditnet-full": 224,
+        "main-linear-full": 224,
+        "main-banditnet-full-emn-cifar-100": 140,
+        "main-linear-EM-Cifar-100": 224,
+        "Cifar-10-linear-full": 112,
+        "only-regulariser": 32,
+        "Q-learning": 80,
+        "kuairec": 15,
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "dataset", "tau", "rho", "method", "mean", "std"),
+    [
+        ("main-linear-full", "fmnist", 10, 0.02, "wce-s2bl", 0.8231, 0.0007),
+        ("only-regulariser", "fmnist", 20, 0.1, "wce-only", 0.1415, 0.0050),
+        ("Q-learning", "emnist", 10, 0.2, "q-learning", 0.2414, 0.1054),
+        ("kuairec", "kuairec", None, 0.02, "kl-s2bl", 0.88, 0.28),
+    ],
+)
+def test_published_cells(
+    table: str, dataset: str, tau: float | None, rho: float, method: str, mean: float, std: float
+) -> None:
+    found = paper().filter(
+        (pl.col("table") == table) & (pl.col("dataset") == dataset) & pl.col("tau").eq_missing(pl.lit(tau))
+        & (pl.col("rho") == rho) & (pl.col("method") == method)
+    )  # fmt: skip
+    assert found.select("mean", "std").rows() == [(pytest.approx(mean), pytest.approx(std))]
+
+
+# --- beside ours ---
+
+
+def test_ours_theirs_and_the_difference(report: Report) -> None:
+    """A linear policy on FMNIST at τ = 10, ρ = 0.02: the paper has 82.31 ± 0.07, and 20.72 for the logging policy."""
+    scores = [score(0.80, seed=0, dataset="fmnist"), score(0.82, seed=1, dataset="fmnist"),
+              score(0.5, "my-own", dataset="fmnist"), logging(0.28, dataset="fmnist", model="resnet-v1")]  # fmt: skip
+    ran = report(scores, "--against", "paper")
+    assert ran.stdout.startswith("Argmax accuracy in %, ours and the paper's\n")
+    assert _rows(ran) == [
+        ["dataset", "model", "τ", "ρ", "method", "Ours", "Paper", "Difference"],
+        ["fmnist", "linear", "10", "0.02", "WCE-S2BL", "81.00 ± 1.41", "82.31 ± 0.07", "-1.31"],
+        ["fmnist", "linear", "10", "0.02", "Logging policy", "28.00", "20.72", "+7.28"],
+    ]
+    assert "Left out, because the paper has no such number: 1 of 3 cells.\n" in ran.stdout
+    assert "Paper: Aminian, Behnamnia, Vega, Toni, Shi, Rabiee, Rivasplata and Rodrigues, Semi-supervised" in ran.stdout
+
+
+def test_deep_policies_are_held_against_deep_ones(report: Report) -> None:
+    rows = _rows(report(table_2_scores(), "--against", "paper"))[1:]
+    assert len(rows) == 8 * 6
+    assert {row[-1] for row in rows} == {"0.00"}
+
+
+@pytest.mark.parametrize(("logging_model", "paper_mean"), [("linear", "62.95 ± 0.08"), ("resnet-v2", "39.39 ± 0.15")])
+def test_linear_cifar_10_goes_by_the_logging_policys_model(report: Report, logging_model: str, paper_mean: str) -> None:
+    """The paper has linear policies for a linear and for a deep logging policy."""
+    scores = [score(0.6, dataset="cifar10", tau=1.0), logging(0.5, dataset="cifar10", tau=1.0, model=logging_model)]
+    assert _rows(report(scores, "--against", "paper"))[1][6] == paper_mean
+
+
+def test_data_that_the_paper_has_not_are_told(report: Report) -> None:
+    ran = report([score(0.5)], "--against", "paper")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: --against paper: the paper has no number for dataset, τ, ρ and method of these scores (sample); it has "
+        "fmnist, cifar10, emnist, cifar100\n",
+    )
+    ran = report([score(0.5, dataset="fmnist", metric="dr")], "--against", "paper", "--metric", "dr")
+    assert ran.stderr.endswith("(fmnist); it has no dr\n")
+
+
+def test_difference_from_the_paper_beyond_noise_is_marked(report: Report) -> None:
+    """Against 82.31 ± 0.07 of three runs: 81.00 ± 1.41 of two does not differ, 75.00 ± 0.14 of two does."""
+    for values, mark in (((0.80, 0.82), "-1.31"), ((0.749, 0.751), "-7.31 †")):
+        scores = [score(value, seed=seed, dataset="fmnist") for seed, value in enumerate(values)]
+        assert _rows(report(scores, "--against", "paper", "--significance"))[1][-1] == mark
+
+
+# --- beyond noise ---
+
+
+@pytest.mark.parametrize(
+    ("t", "degrees", "p"),
+    [
+        (12.7062, 1, 0.05),
+        (4.30265, 2, 0.05),
+        (2.22814, 10, 0.05),
+        (3.16927, 10, 0.01),
+        (1.95996, math.inf, 0.05),
+        (1.0, 1, 0.5),  # the Cauchy distribution: 1 − 2·atan(1)/π
+        (0.0, 5, 1.0),
+    ],
+)
+def test_students_t_against_its_table(t: float, degrees: float, p: float) -> None:
+    assert student_t_p(t, degrees) == pytest.approx(p, rel=1e-4)
+
+
+def test_welch_by_hand() -> None:
+    """Means 10 apart, stds 3 and 4 of 9 and 16 seeds: variances of the means 1 and 1, t = 10/√2 = 7.0711, degrees
+    (1 + 1)²/(1/8 + 1/15) = 20.87; from the other side of the table, t = 2.0805 there has p = 0.05."""
+    one, other = Cell(0.0, 3.0, runs=9), Cell(10.0, 4.0, runs=16)
+    assert p_value(one, other) == pytest.approx(student_t_p(10 / math.sqrt(2), 4 / (1 / 8 + 1 / 15)))
+    near = Cell(2.0805 * math.sqrt(2), 4.0, runs=16)
+    assert p_value(one, near) == pytest.approx(0.05, rel=1e-3)
+
+
+def test_two_single_runs_are_two_proportions() -> None:
+    """0.5 and 0.6 of 1,000 rows: standard errors √(0.25/1000) and √(0.24/1000), z = 0.1/√(0.00049) = 4.5175."""
+    one, other = Cell(0.5, stderr=math.sqrt(0.25 / 1000)), Cell(0.6, stderr=math.sqrt(0.24 / 1000))
+    assert p_value(one, other) == pytest.approx(math.erfc(4.517540 / math.sqrt(2)), rel=1e-4)
+
+
+def test_cells_without_noise_or_number() -> None:
+    assert p_value(Cell(0.5), Cell(0.6, stderr=0.1)) is None
+    assert p_value(Cell(), Cell(0.6, stderr=0.1)) is None
+    assert p_value(Cell(0.5, 0.0, runs=3), Cell(0.5, 0.0, runs=3)) == 1.0
+    assert p_value(Cell(0.5, 0.0, runs=3), Cell(0.6, 0.0, runs=3)) == 0.0
+
+
+def test_holm_is_stricter_than_one_test_and_starts_with_the_smallest() -> None:
+    """z = 2.1 has p = 0.036: marked alone; beside one with p = 0.06 the smaller must be below 0.025, and neither is.
+    z = 2.5 has p = 0.012: marked, and then the other is tested at 0.05 and still fails."""
+    best = Cell(0.0, is_best=True, stderr=0.0)
+
+    def marks(*zs: float) -> list[bool]:
+        return [cell.differs for cell in differing_marked([best, *(Cell(-z, stderr=1.0) for z in zs)])]
+
+    assert marks(2.1) == [False, True]
+    assert marks(2.1, 1.88) == [False, False, False]
+    assert marks(1.88, 2.5) == [False, False, True]
+    assert marks(2.1, 2.5) == [False, True, True]
+
+
+def test_significance_marks_the_table(report: Report) -> None:
+    scores = [score(0.70, stderr=0.01), score(0.69, "tips", stderr=0.01), score(0.5, "kl-s2bl", stderr=0.01)]
+    plain, ran = report(scores), report(scores, "--significance")
+    assert _rows(ran)[1][3:6] == ["**70.00**", "50.00 †", "<u>69.00</u>"]
+    assert "†" not in plain.stdout
+    assert ran.stdout.endswith(
+        "† differs from the best of its row beyond noise (5 % for the row): Welch's t over seeds, or over standard "
+        "errors where there is one run.\n"
+    )

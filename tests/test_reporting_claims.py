@@ -1,0 +1,176 @@
+"""Claims that scores must bear out: what they mean, what they print, and the exit code that a pipeline sees."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from score_fixtures import LINEAGE, logging, ope_scores, score
+
+from s2bl_cli.contract.scores import Score, write_scores
+
+Report = Callable[..., Any]
+
+# ρ = 0.02: 70 and 60; ρ = 0.2: 80 and 79; ρ = 1: only tips, 90
+SCORES = [
+    score(0.70), score(0.60, "tips"), score(0.80, rho=0.2), score(0.79, "tips", rho=0.2), score(0.90, "tips", rho=1.0),
+    logging(0.25),
+]  # fmt: skip
+
+
+@pytest.fixture
+def report(run: Callable[..., Any], tmp_path: Path) -> Report:
+    def reported(scores: list[Score], *flags: object) -> Any:
+        write_scores(scores, LINEAGE, str(tmp_path / "scores.parquet"), force=True)
+        return run("report", "scores.parquet", *flags)
+
+    return reported
+
+
+@pytest.mark.parametrize(
+    ("claim", "code"),
+    [
+        ("wce-s2bl >= tips", 0),
+        ("wce-s2bl >= tips + 1", 0),  # 80 against 79 + 1: equal is enough
+        ("wce-s2bl > tips + 1", 1),
+        ("wce-s2bl >= tips + 2", 1),
+        ("wce-s2bl >= tips + 2 at rho=0.02", 0),
+        ("wce-s2bl >= tips + 2 at rho=0.2 tau=10", 1),
+        ("wce-s2bl >= tips + 5.5 on average", 0),  # 75 against 69.5 + 5.5
+        ("wce-s2bl > tips + 5.5 on average", 1),
+        ("wce-s2bl - tips > 0.5", 0),
+        ("wce-s2bl > 70", 1),
+        ("70 <= wce-s2bl", 0),
+        ("tips < wce-s2bl", 0),
+        ("logging-policy < 30", 0),
+        ("wce-s2bl + tips >= 130 - 1 + 1", 0),
+        ("tips >= 60 at dataset=sample", 0),
+    ],
+)
+def test_claims_and_their_exit_codes(report: Report, claim: str, code: int) -> None:
+    ran = report(SCORES, "--check", claim)
+    assert ran.code == code, ran.stderr
+    assert ran.stdout.startswith("Argmax accuracy"), "the table is made all the same"
+
+
+def test_each_claim_is_told_with_its_numbers(report: Report) -> None:
+    """In the rows that have all its methods: the one of ρ = 1 does not."""
+    ran = report(SCORES, "--check", "wce-s2bl >= tips + 2", "--check", "tips > 0 on average")
+    assert (ran.code, ran.stderr.splitlines()) == (
+        1,
+        [
+            "holds: wce-s2bl >= tips + 2: dataset sample, τ 10, ρ 0.02: wce-s2bl (70.00) >= tips (60.00) + 2, "
+            "a difference of +8.00",
+            "warning: fails: wce-s2bl >= tips + 2: dataset sample, τ 10, ρ 0.2: wce-s2bl (80.00) >= tips (79.00) + 2, "
+            "a difference of -1.00",
+            "holds: tips > 0 on average: on average over 3 rows: tips (76.33) > 0, a difference of +76.33",
+        ],
+    )
+
+
+def test_quiet_tells_failures_only(report: Report) -> None:
+    ran = report(SCORES, "--check", "wce-s2bl >= tips", "--check", "wce-s2bl > 75", "--quiet")
+    assert ran.code == 1
+    assert [line.split(":")[1].strip() for line in ran.stderr.splitlines()] == ["fails"]
+
+
+def test_units_are_the_tables(report: Report) -> None:
+    """Values are plain numbers, not percent."""
+    claim = "wce-s2bl >= tips + 0.1"
+    assert report(ope_scores(), "--metric", "dr", "--check", claim).code == 0
+    assert report(ope_scores(), "--metric", "dr", "--check", "wce-s2bl >= tips + 0.2").code == 1
+    ran = report(ope_scores(), "--check", claim)
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: --check and --baseline compare one number: pass --metric, such as --metric dr\n",
+    )
+
+
+@pytest.mark.parametrize(
+    ("claim", "told"),
+    [
+        ("wce-s2bl", "--check must be like 'wce-s2bl >= tips + 2', found 'wce-s2bl': one of >=, <=, >, < with spaces "
+                     "around it"),
+        ("a > b > c", "--check must be like 'wce-s2bl >= tips + 2', found 'a > b > c': one of >=, <=, >, < with spaces "
+                      "around it"),
+        ("wce-s2bl >= tips 2", "--check must be like 'wce-s2bl >= tips + 2', found 'wce-s2bl >= tips 2': methods and "
+                               "numbers with + or - between them, spaces around each"),
+        ("> tips", "--check must be like 'wce-s2bl >= tips + 2', found '> tips': methods and numbers with + or - "
+                   "between them, spaces around each"),
+        ("tips > kl-s2bl", "--check 'tips > kl-s2bl': 'kl-s2bl' is no method of these scores; they have wce-s2bl, "
+                           "tips, logging-policy"),
+        ("2 > 1", "--check '2 > 1': it names no method; they have wce-s2bl, tips, logging-policy"),
+        ("tips > 1 at lam=3", "--check 'tips > 1 at lam=3': the table's rows are by dataset, τ, ρ, not by 'lam'"),
+        ("tips > 1 at rho", "--check must be like 'wce-s2bl >= tips + 2', found 'tips > 1 at rho': after 'at' come "
+                            "rows, such as at rho=0.02 tau=10"),
+        ("wce-s2bl > tips at rho=1", "--check 'wce-s2bl > tips at rho=1': no row of the scores has all of wce-s2bl, "
+                                     "tips"),
+    ],
+)  # fmt: skip
+def test_a_claim_that_means_nothing_is_a_usage_error(report: Report, claim: str, told: str) -> None:
+    ran = report(SCORES, "--check", claim, "-o", "table.md")
+    assert (ran.code, ran.stdout, ran.stderr) == (2, "", f"s2bl: {told}\n")
+
+
+def test_no_file_is_written_where_a_claim_means_nothing(report: Report, tmp_path: Path) -> None:
+    report(SCORES, "--check", "nonsense", "-o", "table.md")
+    assert not (tmp_path / "table.md").exists()
+    assert report(SCORES, "--check", "tips > 99", "-o", "table.md").code == 1
+    assert (tmp_path / "table.md").exists()
+
+
+# --- against a baseline ---
+
+
+@pytest.fixture
+def baseline(tmp_path: Path) -> str:
+    write_scores([score(0.75), score(0.50, "tips")], LINEAGE, str(tmp_path / "old.parquet"), force=True)
+    return "old.parquet"
+
+
+@pytest.mark.parametrize(("new", "tolerance", "code"), [(0.75, 0, 0), (0.745, 0.5, 0), (0.744, 0.5, 1), (0.9, 0, 0)])
+def test_scores_may_fall_behind_by_the_tolerance(
+    report: Report, baseline: str, new: float, tolerance: float, code: int
+) -> None:
+    ran = report([score(new), score(0.5, "tips")], "--baseline", baseline, "--tolerance", tolerance)
+    assert ran.code == code, ran.stderr
+
+
+def test_baseline_is_told_cell_by_cell(report: Report, baseline: str) -> None:
+    """A number that is no longer there fails too; a new one is nobody's loss."""
+    ran = report([score(0.72), score(0.6, "kl-s2bl")], "--baseline", baseline, "--tolerance", 1)
+    assert (ran.code, ran.stderr.splitlines()) == (
+        1,
+        [
+            "warning: fails: no worse than the baseline by more than 1: dataset sample, τ 10, ρ 0.02: wce-s2bl was "
+            "75.00 and is 72.00 (-3.00)",
+            "warning: fails: no worse than the baseline by more than 1: dataset sample, τ 10, ρ 0.02: tips was 50.00 "
+            "and is not there",
+        ],
+    )
+
+
+def test_a_lower_risk_is_no_loss(report: Report, tmp_path: Path) -> None:
+    write_scores([score(-0.5, metric="true-risk")], LINEAGE, str(tmp_path / "old.parquet"), force=True)
+    assert report([score(-0.6, metric="true-risk")], "--baseline", "old.parquet").code == 0
+    assert report([score(-0.4, metric="true-risk")], "--baseline", "old.parquet").code == 1
+
+
+def test_baseline_without_the_metric_is_a_usage_error(report: Report, tmp_path: Path) -> None:
+    write_scores([score(0.5, metric="dr")], LINEAGE, str(tmp_path / "old.parquet"), force=True)
+    ran = report([score(0.5)], "--baseline", "old.parquet")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: no score of argmax-accuracy in these files; they have dr: pass --metric\n",
+    )
+
+
+def test_claims_need_scores(run: Callable[..., Any], tmp_path: Path, write_log: Any) -> None:
+    """A figure of a log can be had without; a claim that nothing was held against must not pass."""
+    write_log(tmp_path / "log.parquet")
+    ran = run("report", "log.parquet", "--plot", "a.svg", "--check", "wce-s2bl > 1")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: no scores are given, and a table is made of scores: s2bl evaluate makes them\n",
+    )
+    assert not (tmp_path / "a.svg").exists()
