@@ -33,6 +33,7 @@ VERBS = Registry(
         "train": Entry("commands.train:train", "Learn policies from logs whose feedback is partly missing."),
         "evaluate": Entry("commands.evaluate:evaluate", "Score policies on logs."),
         "report": Entry("commands.report:report", "Make tables and figures of scores."),
+        "methods": Entry("commands.methods:methods", "List the methods that train knows, with formula and source."),
         "inspect": Entry("commands.inspect:inspect", "Say what a file is, in words."),
     },
 )

@@ -1,5 +1,6 @@
 """A policy's network: the contexts standardised, then a model of the registry. Built from a spec, saved as arrays."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -33,9 +34,12 @@ class PolicyNetwork(nn.Module):
         logits: Tensor = self.body(((flat - self.shift) * self.scale).reshape(context.shape))
         return logits  # (batch, actions)
 
-    def standardise_by(self, context: npt.NDArray[np.generic]) -> None:
+    def standardise_by(self, *parts: npt.NDArray[np.generic]) -> None:
         """Take shift and scale from these contexts (the train rows)."""
-        mean, spread = feature_moments(context)
+        self.standardise_with(*moments_of_parts(parts))
+
+    def standardise_with(self, mean: npt.NDArray[Any], spread: npt.NDArray[Any]) -> None:
+        """Take shift and scale from the features' means and deviations."""
         # A pixel that is almost always 0 has a tiny spread; dividing by it would let a few rows dominate.
         floor = _RARE_SPREAD * float(np.sqrt(np.mean(spread**2)))
         scale = 1 / np.maximum(spread, floor) if floor > 0 else np.ones_like(spread)
@@ -58,6 +62,21 @@ def feature_moments(
         squares += np.einsum("ij,ij->j", part, part)
     mean = total / len(flat)
     return mean + origin, np.sqrt(np.maximum(squares / len(flat) - mean**2, 0))
+
+
+def moments_of_parts(parts: Iterable[npt.NDArray[np.generic]]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
+    """As `feature_moments` of all parts together, of which one at a time is looked at (Chan's update)."""
+    rows, mean, squares = 0, np.zeros(()), np.zeros(())
+    for part in parts:
+        if len(part) == 0:
+            continue
+        own_mean, own_spread = feature_moments(part)
+        total = rows + len(part)
+        apart = own_mean - mean
+        squares = squares + len(part) * own_spread**2 + apart**2 * rows * len(part) / total
+        mean = mean + apart * (len(part) / total)
+        rows = total
+    return mean, np.sqrt(squares / rows)
 
 
 def build_network(spec: NetworkSpec) -> PolicyNetwork:

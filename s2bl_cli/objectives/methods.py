@@ -25,6 +25,28 @@ class Method:
         return self.deep_risk if deep and self.deep_risk is not None else self.risk
 
 
+# The terms as `s2bl methods` writes them; w = π/p, r = −c.
+RISK_FORMULAS = {
+    "tips": "mean_S(c·π/max(ν,p))",
+    "ips": "mean_S(c·w)",
+    "banditnet": "mean_S((c−t)·π/max(ν,p))",
+    "wnll": "mean_S(c·log π/max(ν,p))",
+    "pseudo": "mean(ĉ·π/max(ν,p)), ĉ filled in",
+    "ix": "mean_S(c·π/(p+γ))",
+    "es": "mean_S(c·π/p^α)",
+    "ls": "−mean_S(ln(1+λ·w·r))/λ",
+    "lse": "−ln(mean_S(exp(λ·w·r)))/λ",
+    "os": "mean_S(c·λw/(w²+λ))",
+    "none": "",
+}
+REGULARISER_FORMULAS = {
+    "wce": "Σ_a mean_a(−p·log π)",
+    "kl": "Σ_a mean_a(π·log(π/max(ν,p)))",
+    "cce": "mean(m·(−log π)), m the calibrated merit",
+    "lpr": "‖θ−θ₀‖²",
+    "none": "",
+}
+
 _PAPER = "the paper"
 _LONDON = "London & Sandler 2019"
 
@@ -54,6 +76,15 @@ METHODS = {
     "wce-only": Method("WCE only", "none", "wce", "all", "weighted cross-entropy alone, no feedback used", _PAPER),
     "kl-only": Method("KL only", "none", "kl", "all", "KL alone, no feedback used", _PAPER),
 }
+
+
+def formula(risk: str, reg: str, reg_rows: str) -> str:
+    """The objective in a line; regularisers on known rows only are marked so."""
+    regulariser = REGULARISER_FORMULAS[reg]
+    if regulariser and reg_rows == "known" and reg != "lpr":
+        regulariser += " on S"
+    terms = [RISK_FORMULAS[risk], f"λ·{regulariser}" if regulariser else ""]
+    return " + ".join(term for term in terms if term)
 
 
 def method_name(risk: str, reg: str, reg_rows: str, *, deep: bool = False) -> str:

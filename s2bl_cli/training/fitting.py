@@ -40,7 +40,7 @@ class Progress:
 
     epoch: int = 0  # whole epochs done
     step: int = 0  # steps done in this epoch
-    totals: list[Tensor] = field(default_factory=list)  # of this epoch's steps: loss, risk, regulariser
+    totals: dict[str, Tensor] = field(default_factory=dict)  # of this epoch's steps: total, risk, regulariser
 
 
 @dataclass
@@ -69,7 +69,7 @@ class Fit:
         progress = self.progress
         if progress.step == 0:
             self.epoch_start = [generator.get_state() for pair in self.generators for generator in pair]
-            progress.totals = []
+            progress.totals = {}
         else:  # taken up again: the same batches once more, of which the first have been seen
             for generator, state in zip(
                 (one for pair in self.generators for one in pair), self.epoch_start, strict=True
@@ -107,11 +107,9 @@ class Fit:
         return self._news(done_before)
 
     def _news(self, steps: int) -> EpochNews:
-        means = [(total / steps).cpu() for total in self.progress.totals]  # the epoch's one device sync
-        terms = iter(means[1:])
-        risk = next(terms) if self.objective.risk is not None else None
-        regulariser = next(terms) if self.objective.regulariser is not None else None
-        return EpochNews(means[0], risk, regulariser)
+        means = {name: (total / steps).cpu() for name, total in self.progress.totals.items()}  # the one device sync
+        nothing = torch.zeros(1, 1)  # of an epoch in which no row had anything to say
+        return EpochNews(means.get("total", nothing), means.get("risk"), means.get("regulariser"))
 
 
 def check_finite(news: EpochNews, epoch: int, lr: float, nu: float) -> None:
@@ -124,13 +122,12 @@ def check_finite(news: EpochNews, epoch: int, lr: float, nu: float) -> None:
     )
 
 
-def _add(totals: list[Tensor], value: Value) -> None:
-    terms = [term.detach() for term in value if term is not None]
-    if not totals:
-        totals.extend(term.clone() for term in terms)
-    else:
-        for total, term in zip(totals, terms, strict=True):
-            total += term
+def _add(totals: dict[str, Tensor], value: Value) -> None:
+    for name, term in value._asdict().items():
+        if term is not None and name in totals:
+            totals[name] += term.detach()
+        elif term is not None:
+            totals[name] = term.detach().clone()
 
 
 class _Steps:

@@ -142,7 +142,7 @@ def _fit_tensors(fit: Fit) -> Tensors:
     named |= {f"optimizer.{name}": value for name, value in fit.optimizer.state().items()}
     named |= {f"generator.{i}": state for i, state in enumerate(states)}
     if progress.step:
-        named |= {f"total.{i}": total for i, total in enumerate(progress.totals)}
+        named |= {f"total.{name}": total for name, total in progress.totals.items()}
     return {name: value.detach().cpu().numpy().copy() for name, value in named.items()}
 
 
@@ -160,8 +160,7 @@ def _load_fit(fit: Fit, progress: Mapping[str, Any], tensors: Tensors) -> None:
     fit.epoch_start = states
     for generator, state in zip((one for pair in fit.generators for one in pair), states, strict=True):
         generator.set_state(state)
-    totals = _under("total.", tensors)
-    fit.progress.totals = [torch.from_numpy(totals[str(i)].copy()).to(device) for i in range(len(totals))]
+    fit.progress.totals = {name: value.to(device) for name, value in _as_torch(_under("total.", tensors)).items()}
 
 
 def _as_torch(tensors: Tensors) -> dict[str, Tensor]:

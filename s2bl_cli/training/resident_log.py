@@ -18,8 +18,8 @@ class ResidentLog:
         arrays = log.read(columns)
         self._train = TrainRows(arrays.take(~arrays.is_test), np.flatnonzero(~arrays.is_test))
 
-    def scan(self) -> Iterator[TrainRows]:
-        """All train rows, in order."""
+    def scan(self, *, contexts: bool = False) -> Iterator[TrainRows]:
+        """All train rows, in order; a stream hands out contexts only where they are asked for."""
         yield self._train
 
     def known_rows(self) -> TrainRows:

@@ -36,7 +36,7 @@ Grid = Sequence[Sequence[Combination]]  # a group: its policies
 class TrainLog(Protocol):
     """Where train rows come from: memory or a stream."""
 
-    def scan(self) -> Iterator[TrainRows]: ...
+    def scan(self, *, contexts: bool = False) -> Iterator[TrainRows]: ...
     def known_rows(self) -> TrainRows: ...
     def steps_to_an_epoch(self, batch_size: int) -> int: ...
     def epochs(self, rows_of: Callable[[TrainRows], Rows], batch_size: int) -> Callable[[int], Iterator[Part]]: ...
@@ -148,7 +148,9 @@ def _filler(setup: Setup, groups: Sequence[Group], facts: LogFacts) -> Filler | 
     model = COST_MODELS.load(setup.settings.cost_model)
     known = setup.log.known_rows()
     filler = filler_of(model, facts, groups, known, setup.spec.actions, setup.device)
-    return filler.scaled_by(setup.log.scan()) if setup.settings.reg == "cce" else filler
+    if setup.settings.reg != "cce":
+        return filler
+    return filler.scaled_by(setup.log.scan(contexts=setup.settings.cost_model != "propensity"))
 
 
 def _fit_of(

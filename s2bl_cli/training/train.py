@@ -14,7 +14,7 @@ from s2bl_cli.contract.lineage import Source, Step, step_of
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
 from s2bl_cli.errors import ContractError, SettingError
-from s2bl_cli.models.network import build_network
+from s2bl_cli.models.network import build_network, moments_of_parts
 from s2bl_cli.models.settings import parse_hidden
 from s2bl_cli.registry import SELECTORS
 from s2bl_cli.settings import recorded
@@ -29,6 +29,7 @@ from s2bl_cli.training.run_options import RunOptions
 from s2bl_cli.training.selectors import HeldOut
 from s2bl_cli.training.settings import AUTO_TRANSLATIONS, Combination, TrainSettings
 from s2bl_cli.training.stage import Left, Setup, TrainLog, Watcher, run_stage
+from s2bl_cli.training.streamed_log import StreamedLog, is_better_streamed
 from s2bl_cli.training.watching import ProgressWatcher
 
 _COLUMNS = ("context", "action", "propensity", "cost", "split")  # never `label`
@@ -82,6 +83,7 @@ class TrainingRun:
                     self._device,
                     watch,
                     journal=journal,
+                    stream=options.stream,
                     prior=self._prior,
                     compiled=options.compile,
                     is_wanted_elsewhere=interruption.requested,
@@ -96,7 +98,10 @@ class TrainingRun:
     def _identity(self) -> Step:
         """What a checkpoint must share with the run: everything that the policies depend on."""
         sources = self._log.sources if self._prior is None else (*self._log.sources, self._prior.source)
-        return step_of("train", {**recorded(self._settings.resolved()), **self._log.recorded_names}, sources)
+        settings = {**recorded(self._settings.resolved()), **self._log.recorded_names}
+        if is_streamed(self._log, self._settings.resolved(), self._options.stream):
+            settings["stream"] = "on"
+        return step_of("train", settings, sources)
 
 
 def train_policies(
@@ -106,19 +111,21 @@ def train_policies(
     watch: Callable[[str, int], Watcher],
     *,
     journal: Journal | None = None,
+    stream: str = "off",
     prior: LoadedPolicy | None = None,
     compiled: bool = False,
     is_wanted_elsewhere: Callable[[], bool] = lambda: False,
 ) -> list[Trained]:
     """Learn from the log's train rows: one policy for each seed and combination, or the chosen one of each seed."""
     settings = settings.resolved()
-    columns = (*_COLUMNS, "pi0") if settings.reg_form == "exact" else _COLUMNS
+    columns = _columns(settings)
     if settings.reg_form == "exact" and not log.spec.has("pi0"):
         raise ContractError(
             f"{log.name}: --reg-form exact needs the whole logging distribution, a column 'pi0', which it lacks: "
             f"use --reg-form sampled, or make logs with --store-distribution"
         )
-    train_log = ResidentLog(log, columns)
+    streams = is_streamed(log, settings, stream)
+    train_log: TrainLog = StreamedLog(log, columns) if streams else ResidentLog(log, columns)
     hidden = parse_hidden(settings.model, settings.hidden)
     spec = NetworkSpec(settings.model, log.spec.context, log.spec.actions, hidden, settings.width)
     facts = count_log(train_log.scan(), [Group(0)], spec.actions, reg_on_known=False)
@@ -137,9 +144,10 @@ def train_policies(
     combinations = _with_translations(settings, facts)
     chosen = _run(setup, combinations, watch, journal or Journal())
     sources = log.sources if prior is None else (*log.sources, prior.source)
+    names = {**log.recorded_names, **({"stream": "on"} if streams else {})}
     return [
         Trained(
-            _policy(outcome, spec, facts, settings, seed, combination, sources, log.recorded_names),
+            _policy(outcome, spec, facts, settings, seed, combination, sources, names),
             seed,
             combination,
             estimate,
@@ -147,6 +155,15 @@ def train_policies(
         )
         for seed, combination, estimate, outcome in chosen
     ]
+
+
+def is_streamed(log: Log, settings: TrainSettings, stream: str) -> bool:
+    """Whether the log is read anew each epoch: on request, or where it would fill the memory."""
+    return stream == "on" or (stream == "auto" and is_better_streamed(log, _columns(settings)))
+
+
+def _columns(settings: TrainSettings) -> tuple[str, ...]:
+    return (*_COLUMNS, "pi0") if settings.reg_form == "exact" else _COLUMNS
 
 
 _Chosen = tuple[int, Combination, float | None, Outcome]
@@ -276,7 +293,7 @@ def _standardisation(
             raise ContractError(f"{prior.name} is no prior for {log.name}: {misfit}")
         return {name: torch.from_numpy(prior.policy.tensors[name]) for name in ("shift", "scale")}
     network = build_network(spec)
-    network.standardise_by(np.concatenate([rows.context for rows, _ in train_log.scan()]))
+    network.standardise_with(*moments_of_parts(rows.context for rows, _ in train_log.scan(contexts=True)))
     return {"shift": network.shift, "scale": network.scale}
 
 

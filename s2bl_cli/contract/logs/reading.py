@@ -19,7 +19,7 @@ from collections.abc import Generator, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -75,6 +75,15 @@ class LogArrays:
 def rows_to_a_batch(context: ContextSpec, more_bytes: int = 0) -> int:
     """So many rows that their contexts, and `more_bytes` a row, fill BATCH_BYTES."""
     return int(np.clip(BATCH_BYTES // (context.byte_width + more_bytes), 256, 1 << 16))
+
+
+class Stretch(NamedTuple):
+    """A row group of a log: where it is, and which rows of the log it has."""
+
+    file: int
+    group: int
+    first_row: int
+    rows: int
 
 
 class Log:
@@ -206,6 +215,38 @@ class Log:
         for batch in self.batches(columns):
             _copy_into(whole, log_arrays(batch, self.spec), at)
             at += batch.num_rows
+        return whole
+
+    @cached_property
+    def stretches(self) -> tuple[Stretch, ...]:
+        """The row groups of all files, in row order."""
+        found, first_row = [], 0
+        for place, (file, parquet) in enumerate(zip(self._files, self._parquets, strict=True)):
+            _row_count(parquet, file)  # the footer agrees with itself
+            for group in range(parquet.num_row_groups):
+                rows = parquet.metadata.row_group(group).num_rows
+                found.append(Stretch(place, group, first_row, rows))
+                first_row += rows
+        return tuple(found)
+
+    def read_stretches(self, stretches: Sequence[Stretch], columns: tuple[str, ...] = COLUMNS) -> LogArrays:
+        """These row groups in memory, in the order given, checked."""
+        columns = tuple(name for name in columns if self.spec.has(name))
+        whole = _empty_arrays(self.spec, sum(stretch.rows for stretch in stretches), columns)
+        tally, at = FaultTally(), 0
+        for stretch in stretches:
+            file, plan = self._files[stretch.file], self._plans[stretch.file]
+            with _damage_told(file), open_parquet(file, verify=self._verify) as parquet:
+                names = plan.source_columns(columns, extra=False)
+                table = parquet.read_row_group(stretch.group, columns=names, use_threads=False)
+                first_row = stretch.first_row
+                for source in table.to_batches(max_chunksize=rows_to_a_batch(self.spec.context)):
+                    batch = canonical_batch(source, plan, self.spec, columns, first_row, tally, extra=False)
+                    check_batch(batch, self.spec, first_row, tally)
+                    tally.raise_if_any(self.name)
+                    _copy_into(whole, log_arrays(batch, self.spec), at)
+                    first_row += batch.num_rows
+                    at += batch.num_rows
         return whole
 
     def _check_alike(self) -> None:
