@@ -583,7 +583,7 @@ def test_a_place_without_permission_is_told(valid: Path, tmp_path: Path) -> None
 
 def test_too_little_memory_is_told(valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the words of torch's own allocator, which raises no MemoryError."""
-    monkeypatch.setattr("s2bl_cli.training.loop.build_network", lambda spec: torch.empty(1 << 60))
+    monkeypatch.setattr("s2bl_cli.training.train.build_network", lambda spec: torch.empty(1 << 60))
     result = CliRunner().invoke(app, filled(WRITERS["train"], valid, out=tmp_path / "out"))
     assert_refused(result, ("not enough memory", "use a smaller log or model"))
     assert snapshot(tmp_path) == {}
@@ -593,7 +593,7 @@ def test_a_fault_of_ours_is_not_dressed_up_as_yours(valid: Path, monkeypatch: py
     def broken(spec: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("s2bl_cli.training.loop.build_network", broken)
+    monkeypatch.setattr("s2bl_cli.training.train.build_network", broken)
     result = CliRunner().invoke(app, filled(WRITERS["train"], valid, out="out"))
     assert isinstance(result.exception, RuntimeError)
     assert result.exit_code == 1
@@ -636,7 +636,7 @@ BAD_FLAGS: list[tuple[str, tuple[str, ...]]] = [
     (f"train LOG --seed {'9' * 5000}", ("'--seed'", SEE)),
     ("train LOG --lr 0", ("--lr must be in (0, 1000], found 0.0",)),
     ("train LOG --lr nan", ("--lr must be in (0, 1000], found nan",)),
-    ("train LOG --nu 2", ("--nu must be in [0, 1], found 2.0",)),
+    ("train LOG --nu 2", ("--nu must be in [0, 1], found 2",)),
     ("train LOG --lam inf", ("--lam must be in [0, 1e+09], found inf",)),
     ("train LOG --batch-size 0", ("--batch-size must be in [1, 1048576], found 0",)),
     ("train LOG --threads 0", ("--threads must be in [1, 1024], found 0",)),
@@ -683,5 +683,6 @@ def test_a_bad_flag_is_refused(
 
 
 def test_every_verb_is_in_the_tables() -> None:
-    assert {words[0] for words in [*COMMANDS.values(), *WRITERS.values()]} == set(VERBS.names)
-    assert {line.split()[0] for line, _ in BAD_FLAGS} >= set(VERBS.names)
+    reading = set(VERBS.names) - {"methods"}  # it takes no file
+    assert {words[0] for words in [*COMMANDS.values(), *WRITERS.values()]} == reading
+    assert {line.split()[0] for line, _ in BAD_FLAGS} >= reading

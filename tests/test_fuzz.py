@@ -476,6 +476,7 @@ STARTS = {
     "train": "LOG --epochs 1",
     "evaluate": "POLICY --logs LOG",
     "report": "SCORES",
+    "methods": "",
     "inspect": "LOG",
 }
 

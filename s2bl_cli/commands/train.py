@@ -11,7 +11,6 @@ from s2bl_cli.commands.options import (
     LogsArgument,
     Quiet,
     console_of,
-    counted,
     output_option,
     settings_as_flags,
     shown,
@@ -51,8 +50,6 @@ def train(
     console = console_of(quiet=quiet, as_json=json, output=output)
     prior = None if settings.prior is None else read_policy(settings.prior)
     with open_logs(logs, columns) as log:
-        for doubt in log.doubts:
-            console.warn(doubt)
         targets = targets_of(settings, output, log.stem)
         if output is not None and output.endswith("/"):
             os.makedirs(output, exist_ok=True)
@@ -62,6 +59,7 @@ def train(
         from s2bl_cli.training.train import TrainingRun  # imports torch: after the quick checks
 
         trained = TrainingRun(log, settings, options, device, prior, targets[0]).policies(console)
+        doubts = log.doubts
     for one, target in zip(trained, targets, strict=True):
         write_policy(one.policy, target, force=force)
     if options.history is not None:
@@ -69,20 +67,20 @@ def train(
 
         write_curves(trained, targets, settings, options.history, force=force)
     first = trained[0].policy
-    console.say(
-        f"{settings.name}, {counted(len(trained), 'policy', 'policies')} of the {first.network.model} model over "
-        f"{first.network.actions} actions, learned from {first.training_rows:,} rows, {first.training_known:,} of them "
-        f"with feedback"
-    )
     for one, target in zip(trained, targets, strict=True):
-        chosen = "" if one.estimate is None else f", {settings.selector} {one.estimate:.4f} on held-out rows"
-        console.say(f"{shown(target)}: seed {one.seed}, {one.combination.told(settings.reg_name)}{chosen}")
+        numbers = f" ({one.told(settings)})" if len(trained) > 1 or one.estimate is not None else ""
+        console.say(
+            f"{shown(target)}: {settings.name}{numbers}, {first.network.model} policy over {first.network.actions} "
+            f"actions, learned from {first.training_rows:,} rows, {first.training_known:,} of them with feedback"
+        )
+    for doubt in doubts:
+        console.warn(doubt)
     steps = (settings.resolved().epochs or 0) * max(1, first.training_rows // settings.batch_size)
     if steps < FEW_STEPS:
         console.say(few_steps(steps))
     console.summary(
         {
-            "outputs": targets,
+            "output": targets[0] if len(targets) == 1 else targets,
             "method": settings.name,
             "model": first.network.model,
             "actions": first.network.actions,

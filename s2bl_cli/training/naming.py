@@ -11,7 +11,7 @@ _SUFFIX = ".safetensors"
 def targets_of(settings: TrainSettings, output: str | None, log_stem: str) -> list[str]:
     """A file a policy, in the order of `file_keys`. Without -o, names after the log; with a folder, in it."""
     parts = [_part(settings, seed, combination) for seed, combination in file_keys(settings)]
-    if output is None or output.endswith(("/", os.sep)) or os.path.isdir(output):
+    if output is None or output.endswith(("/", os.sep)) or (len(parts) > 1 and os.path.isdir(output)):
         return [os.path.join(output or "", f"{log_stem}-{settings.name}-{part}{_SUFFIX}") for part in parts]
     if len(parts) == 1:
         return [output]

@@ -45,6 +45,11 @@ class Trained:
     estimate: float | None  # by which it was chosen
     curves: list[tuple[int, str, float]]
 
+    def told(self, settings: TrainSettings) -> str:
+        """`seed 0, λ 0.3, ν 0.001, chosen by snips 0.71`, for people."""
+        chosen = "" if self.estimate is None else f", chosen by {settings.selector} {self.estimate:.4f}"
+        return f"seed {self.seed}, {self.combination.told(settings.reg_name)}{chosen}"
+
 
 class TrainingRun:
     """One run of `s2bl train`: watched by a progress bar, kept in a checkpoint, left when a signal asks for it."""

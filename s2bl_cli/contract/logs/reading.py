@@ -167,7 +167,7 @@ class Log:
     def doubts(self) -> tuple[str, ...]:
         """What is allowed and yet probably not as it was meant, for a command to warn of."""
         smallest = self._smallest_action
-        if not smallest or self.rows == 0:
+        if smallest is None or smallest < 1 or self.rows == 0:  # below 0 it is a fault, told on reading
             return ()
         return (
             f"{self.name}: action 0 is never logged, the smallest is {smallest}: actions are counted from 0, so that "
