@@ -24,7 +24,19 @@ from typer.testing import CliRunner
 
 from s2bl_cli.app import VERBS, app, verb_command
 from s2bl_cli.objectives.methods import DEFAULT_LAM, METHODS
-from s2bl_cli.registry import DATASETS, METRICS, MODELS, REGULARISERS, RISKS, TABLES, Registry
+from s2bl_cli.registry import (
+    BOUNDS,
+    DATASETS,
+    DIVERGENCES,
+    ESTIMATORS,
+    HEALTH,
+    LABEL_METRICS,
+    MODELS,
+    REGULARISERS,
+    RISKS,
+    TABLES,
+    Registry,
+)
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
@@ -194,7 +206,11 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "models": lambda page: _entries(MODELS),
     "risks": lambda page: _entries(RISKS),
     "regularisers": lambda page: _entries(REGULARISERS),
-    "metrics": lambda page: _entries(METRICS),
+    "label-metrics": lambda page: _entries(LABEL_METRICS),
+    "estimators": lambda page: _entries(ESTIMATORS),
+    "divergences": lambda page: _entries(DIVERGENCES),
+    "bounds": lambda page: _entries(BOUNDS),
+    "health": lambda page: _entries(HEALTH),
     "tables": lambda page: _entries(TABLES),
     "methods": lambda page: _methods(),
     "flags": lambda page: flags(page.stem),

@@ -1,12 +1,10 @@
-"""Mean, standard error and interval of values that arrive in batches; memory does not grow with their number."""
+"""Mean and standard error of values that arrive in batches; memory does not grow with their number."""
 
 import math
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-
-Z_95 = 1.959963984540054  # the normal distribution's 97.5 % quantile
 
 
 class RunningMean:
@@ -33,10 +31,3 @@ class RunningMean:
         if self.count < 2:
             return None
         return math.sqrt(self._squares / (self.count - 1) / self.count)
-
-    def interval(self) -> tuple[float, float] | tuple[None, None]:
-        """The normal 95 % interval."""
-        error = self.standard_error
-        if error is None:
-            return None, None
-        return self.mean - Z_95 * error, self.mean + Z_95 * error
