@@ -58,7 +58,7 @@ def uniform_facts(log: Log) -> dict[str, Any]:
 
 
 def foreign_facts(name: str, sha256: str, log: Log) -> dict[str, Any]:
-    """Of a file of probabilities. How it was trained it does not say: its name is its method, and its data the log's."""
+    """Of a file of probabilities. It does not say how it was trained: its name is its method, its data the log's."""
     method = name.removesuffix(".parquet")
     return {**_NO_FACTS, "policy": name, "policy_sha256": sha256, **_log_data_facts(log), "method": method}
 

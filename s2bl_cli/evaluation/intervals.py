@@ -92,8 +92,8 @@ def _estimate(terms: Terms, settings: IntervalSettings, replicates: Floats | Non
     high: float | None
     if terms.lower_bound is not None:
         low, high, kind = terms.lower_bound(value, count, 1 - settings.level), None, LOWER_BOUND
-    elif error is None:
-        return Estimate(value, None, None, None, None, count, terms.note)
+    elif error is None or terms.biased:
+        return Estimate(value, error, None, None, None, count, terms.note)
     elif replicates is not None:
         tail = (1 - settings.level) / 2
         low, high = (float(bound) for bound in np.quantile(replicates, [tail, 1 - tail]))

@@ -25,7 +25,7 @@ def _terms(rows: KnownRows) -> Terms:
     def lower(estimate: float, n: int, delta: float) -> float:
         return estimate - largest * math.log(1 / delta) / (2 * gamma(n) * n)
 
-    return Terms(values[None], lower_bound=lower if rows.r.min() >= 0 else None, note="biased towards 0")
+    return Terms(values[None], lower_bound=lower if rows.r.min() >= 0 else None, biased=True, note="biased towards 0")
 
 
 ESTIMATOR = Estimator("ix", _terms)

@@ -24,7 +24,7 @@ def _terms(rows: KnownRows) -> Terms | None:
     def lower(estimate: float, n: int, delta: float) -> float:
         return (math.exp(lam * estimate - math.log(1 / delta) / n) - 1) / lam
 
-    return Terms((np.log1p(lam * rows.w * rows.r) / lam)[None], lower_bound=lower, note="biased towards 0")
+    return Terms((np.log1p(lam * rows.w * rows.r) / lam)[None], lower_bound=lower, biased=True, note="biased towards 0")
 
 
 ESTIMATOR = Estimator("ls", _terms)
