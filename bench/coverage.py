@@ -176,12 +176,12 @@ python bench/coverage.py --write docs/coverage.md
 ```
 
 Contexts are one of 20 kinds, with 5 actions. Every replication draws a log, cross-fits a reward model (a table of
-shrunken means) and runs the [estimators](estimators.md) and intervals of `s2bl evaluate`. The columns: the estimate's mean
-over the replications; its distance from the truth, in standard errors of that mean (beyond ±3 is bias); the mean width of
-the normal interval; and in how many replications each kind of 95 % interval held the true value.
+shrunken means) and runs the [estimators](estimators.md) and intervals of `s2bl evaluate`. The columns: the estimate's
+mean over the replications; its distance from the truth, in standard errors of that mean (beyond ±3 is bias); the mean
+width of the normal interval; and in how many replications each kind of 95 % interval held the true value.
 
-- `ips`, `tips` (no propensity is below ν here), `dr`, `empirical-ips` and `ppi-dr` are unbiased; the others become so as
-  rows grow.
+- `ips`, `tips` (no propensity is below ν here), `dr`, `empirical-ips` and `ppi-dr` are unbiased; the others become so
+  as rows grow.
 - Normal and bootstrap intervals should cover in 95 % ± 2 points. Bernstein intervals hold for every number of rows, and
   so do the lower bounds of `ix` and `ls` (marked own): they should cover in 95 % or more.
 - An empty cell: Bernstein's inequality is for means, and the estimator is none (then the normal interval is used).

@@ -136,7 +136,7 @@ def beside_obp(count):
             broken.append(f"{name} differs from OBP's by {off:.1e}")
         if slow < 20 * ours:
             broken.append(f"{name} with a normal interval is only {slow / ours:.1f} times as fast as OBP's bootstrap")
-    head = "| estimator | s2bl | OBP | difference | s2bl, ms | OBP, ms | times |\n| --- | ---: | ---: | ---: | ---: | ---: | ---: |"
+    head = "| estimator | s2bl | OBP | difference | s2bl, ms | OBP, ms | times |\n| --- |" + " ---: |" * 6
     words = f"{count:,} rows, 10 actions; estimate and 95 % interval: normal here, OBP's bootstrap there\n"
     print("\n".join([words, head, *lines, ""]), flush=True)
     return broken
@@ -201,8 +201,8 @@ def many_policies(count, repeats):
         make_log(big, 4 * count)
         peaks = [peak_memory(path, paths) for path in (small, big)]
         print(
-            f"\n{count:,}×784 uint8. Peak memory of `s2bl evaluate` with 50 policies: {peaks[0]} MiB for {count:,} rows, "
-            f"{peaks[1]} MiB for 4 times as many (contexts: {4 * count * 784 >> 20} MiB)"
+            f"\n{count:,}×784 uint8. Peak memory of `s2bl evaluate` with 50 policies: {peaks[0]} MiB for {count:,} "
+            f"rows, {peaks[1]} MiB for 4 times as many (contexts: {4 * count * 784 >> 20} MiB)"
         )
     return broken
 

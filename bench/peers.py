@@ -3,7 +3,8 @@
     from peers import run_in_peers
     run_in_peers(PROGRAM, "figures.json")        # a program's text, run there with these arguments
 
-OBP 0.5.5 says that it is for Python below 3.10, and pins packages that no longer build; it runs with today's all the same.
+OBP 0.5.5 says that it is for Python below 3.10, and pins packages that no longer build; it runs with
+today's all the same.
 torch is heavy: the venv borrows that of the Python that runs the bench.
 """
 

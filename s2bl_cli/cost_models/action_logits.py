@@ -19,6 +19,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from s2bl_cli.cost_models.settings import CostModelSettings
 from s2bl_cli.models.adam import Adam
+from s2bl_cli.models.context_tensor import context_tensor
 from s2bl_cli.models.network import feature_moments
 
 NO_FOLD = -1  # of a row that every model may learn from
@@ -80,7 +81,7 @@ def fit_action_logits(
 ) -> ActionLogits:
     """Fit `folds` models; model j learns from the rows whose fold is not j. Values are in [0, 1]."""
     standardise = Standardisation(context).to(device)
-    x = torch.from_numpy(np.ascontiguousarray(context)).to(device)  # (rows, *shape), the file's dtype
+    x = context_tensor(context, device)  # (rows, *shape), the file's dtype
     a = torch.from_numpy(np.asarray(action, np.int64)).to(device)
     v = torch.from_numpy(np.asarray(value, np.float32)).to(device)
     learns = torch.from_numpy(np.asarray(fold)[:, None] != np.arange(folds)).to(device, torch.float32)  # (rows, folds)

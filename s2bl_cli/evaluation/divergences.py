@@ -21,10 +21,16 @@ from s2bl_cli.evaluation.estimators.estimator import Floats, Terms
 TINY = float(np.finfo(np.float32).tiny)
 
 
-def exact_kl(pi: npt.NDArray[Any], pi0: npt.NDArray[Any]) -> tuple[Floats, Floats]:
+def log_of(probabilities: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    logarithms: npt.NDArray[Any] = np.log(np.maximum(probabilities, TINY))
+    return logarithms
+
+
+def exact_kl(
+    pi: npt.NDArray[Any], pi0: npt.NDArray[Any], log_pi0: npt.NDArray[Any]
+) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
     """KL(π(·|x)‖π₀(·|x)) and KL(π₀(·|x)‖π(·|x)) of each row, from (rows, actions)."""
-    pi, pi0 = pi.astype(np.float64), pi0.astype(np.float64)
-    log_ratio = np.log(np.maximum(pi, TINY)) - np.log(np.maximum(pi0, TINY))
+    log_ratio = log_of(pi) - log_pi0
     return np.einsum("ij,ij->i", pi, log_ratio), -np.einsum("ij,ij->i", pi0, log_ratio)
 
 
@@ -46,7 +52,7 @@ def paper_reverse_kl(pi: Floats, p: Floats, action: npt.NDArray[Any], actions: i
 
 
 def _log_ratio(pi: Floats, p: Floats) -> Floats:
-    ratio: Floats = np.log(np.maximum(pi, TINY)) - np.log(np.maximum(p, TINY))
+    ratio: Floats = log_of(pi) - log_of(p)
     return ratio
 
 

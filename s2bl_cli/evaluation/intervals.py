@@ -65,7 +65,8 @@ def standard_error(terms: Terms) -> float | None:
     if count < 2:
         return None
     means = terms.values.mean(axis=1)
-    influence = _gradient(terms, means) @ (terms.values - means[:, None])  # (n,)
+    with np.errstate(invalid="ignore"):  # where the estimate is no number, neither is its error
+        influence = _gradient(terms, means) @ (terms.values - means[:, None])  # (n,)
     return math.sqrt(float(influence @ influence) / (count - 1) / count)
 
 

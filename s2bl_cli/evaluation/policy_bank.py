@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.contract.policies import LoadedPolicy
+from s2bl_cli.models.context_tensor import context_tensor
 from s2bl_cli.models.network import PolicyNetwork, network_from, on_device
 
 _NUMBERS_AT_ONCE = 1 << 22  # probabilities of a batch held at a time
@@ -52,7 +53,7 @@ class PolicyBank:
     @torch.no_grad()
     def probabilities(self, context: npt.NDArray[np.generic]) -> Iterator[tuple[list[int], Probabilities]]:
         """π(·|x) of every policy: which ones, and (rows, members, actions) of them, a few policies at a time."""
-        batch = torch.from_numpy(np.ascontiguousarray(context)).to(self._device)
+        batch = context_tensor(context, self._device)
         if self._stacked:
             x = batch.flatten(1).to(torch.float32) - self._origin  # (rows, features)
             actions = self._bias.shape[1]

@@ -17,11 +17,11 @@ from s2bl_cli.contract.probabilities import ProbabilityFile
 from s2bl_cli.cost_models.observation_model import logged_probability
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, UNIFORM_CANDIDATE, Candidate
-from s2bl_cli.evaluation.divergences import exact_kl
+from s2bl_cli.evaluation.divergences import exact_kl, log_of
 from s2bl_cli.evaluation.fitted_models import FittedModels
 from s2bl_cli.evaluation.metrics.metric import Metric
 from s2bl_cli.evaluation.policy_bank import PolicyBank, Probabilities
-from s2bl_cli.evaluation.running_mean import RunningMean
+from s2bl_cli.evaluation.running_mean import RunningClassMeans, RunningMean
 from s2bl_cli.evaluation.selection import SelectedRows
 
 _NUMBERS_AT_ONCE = 1 << 22  # rows × actions of one policy
@@ -36,8 +36,8 @@ class PolicyRows:
 
     pi: Floats  # (rows,) of the logged action
     f: Floats | None  # (rows,) q̂(x,π) as a cost; None without a model, or where only the logged action's π is known
+    classes: RunningClassMeans
     label_means: dict[str, RunningMean] = field(default_factory=dict)
-    class_means: dict[int, RunningMean] = field(default_factory=dict)
     kl: RunningMean = field(default_factory=RunningMean)
     reverse_kl: RunningMean = field(default_factory=RunningMean)
     unsupported: RunningMean = field(default_factory=RunningMean)
@@ -78,11 +78,12 @@ def pass_over(
             result.q[place] = costs[np.arange(batch.rows), batch.action]
         if result.observed is not None and models.observation is not None:
             result.observed[place] = logged_probability(models.observation, batch.context, batch.action, fold)
+        log_pi0 = None if batch.pi0 is None or not with_divergences else log_of(batch.pi0)
         for members, pi in groups.probabilities(batch):
             _check_numbers(pi, [candidates[i].name for i in members], log)
             logged = np.take_along_axis(pi, batch.action[:, None, None].astype(np.int64), axis=2)[:, :, 0]
             expected = None if costs is None else np.einsum("bma,ba->bm", pi, costs)
-            unsupported = pi[:, :, never_logged].sum(axis=2)
+            unsupported = pi[:, :, never_logged].sum(axis=2)  # (batch, members)
             for at, i in enumerate(members):
                 one = found[i]
                 one.pi[place] = logged[:, at]
@@ -90,8 +91,8 @@ def pass_over(
                     one.f[place] = expected[:, at]
                 one.unsupported.add(unsupported[:, at])
                 _add_labelled(one, pi[:, at], batch, metrics)
-                if with_divergences and batch.pi0 is not None:
-                    forward, backward = exact_kl(pi[:, at], batch.pi0)
+                if log_pi0 is not None and batch.pi0 is not None:
+                    forward, backward = exact_kl(pi[:, at], batch.pi0, log_pi0)
                     one.kl.add(forward)
                     one.reverse_kl.add(backward)
         if groups.logging is not None and batch.pi0 is None:
@@ -104,7 +105,7 @@ def pass_over(
 def _empty(candidate: Candidate, rows: int, log: Log, models: FittedModels) -> PolicyRows:
     is_whole = candidate is not LOGGING_CANDIDATE or log.spec.has("pi0")
     f = np.empty(rows, np.float32) if models.cost is not None and is_whole else None
-    return PolicyRows(np.empty(rows, np.float32), f)
+    return PolicyRows(np.empty(rows, np.float32), f, RunningClassMeans(log.spec.actions))
 
 
 class _Groups:
@@ -184,13 +185,14 @@ def _check_numbers(pi: Probabilities, names: Sequence[str], log: Log) -> None:
 def _add_labelled(one: PolicyRows, pi: npt.NDArray[Any], batch: LogArrays, metrics: Sequence[Metric]) -> None:
     if batch.label is None:
         return
+    values: dict[Any, npt.NDArray[Any]] = {}  # some metrics are of the same values: the likeliest action is found once
     for metric in metrics:
-        values = metric.of_policy(pi, batch.label)
+        if metric.of_policy not in values:
+            values[metric.of_policy] = metric.of_policy(pi, batch.label)
         if metric.by_class:
-            for label in np.unique(batch.label):
-                one.class_means.setdefault(int(label), RunningMean()).add(values[batch.label == label])
+            one.classes.add(values[metric.of_policy], batch.label)
         else:
-            one.label_means.setdefault(metric.name, RunningMean()).add(values)
+            one.label_means.setdefault(metric.name, RunningMean()).add(values[metric.of_policy])
 
 
 def _add_draws(one: PolicyRows, batch: LogArrays, metrics: Sequence[Metric]) -> None:

@@ -21,6 +21,7 @@ from s2bl_cli.evaluation.metrics.metric import Metric
 from s2bl_cli.evaluation.row_pass import PassResult, PolicyRows
 from s2bl_cli.evaluation.running_mean import RunningMean
 from s2bl_cli.evaluation.selection import SelectedRows
+from s2bl_cli.evaluation.settings import GROUPS
 from s2bl_cli.registry import ESTIMATORS, LABEL_METRICS, METRICS
 
 PPI = "ppi-dr"
@@ -70,13 +71,15 @@ class Scorer:
 
     def _measured(self, one: PolicyRows) -> Iterator[tuple[str, int | None, Estimate]]:
         yield from self._labelled(one)
+        asked = {group for group, names in GROUPS.items() if not set(self.wanted).isdisjoint(names)}
+        measures = []
         if self.rows.known.any():
-            for name, estimate in self._values(one):
+            measures += [self._values] if "value" in asked else []
+            measures += [self._health] if "health" in asked else []
+        measures += [self._divergences] if asked & {"divergence", "bound"} else []
+        for measure in measures:
+            for name, estimate in measure(one):
                 yield name, None, estimate
-            for name, estimate in self._health(one):
-                yield name, None, estimate
-        for name, estimate in self._divergences(one):
-            yield name, None, estimate
 
     # --- with labels ---
 
@@ -89,15 +92,17 @@ class Scorer:
                 right, wrong = costs
                 note = f"cost {right:g} for the label, {wrong:g} for other actions"
                 yield name, None, _affine(self._of_mean(mean), right - wrong, wrong, note)
-        for label, mean in sorted(one.class_means.items()):
-            yield "class-accuracy", label, self._of_mean(mean)
+        for label, count, value, error in one.classes.means():
+            yield "class-accuracy", label, self._normal(value, error, count)
 
-    def _of_mean(self, mean: RunningMean, note: str | None = None) -> Estimate:
-        error = mean.standard_error
+    def _of_mean(self, mean: RunningMean) -> Estimate:
+        return self._normal(mean.mean, mean.standard_error, mean.count)
+
+    def _normal(self, value: float, error: float | None, rows: int) -> Estimate:
         if error is None:
-            return Estimate(mean.mean, None, None, None, None, mean.count, note)
+            return Estimate(value, None, None, None, None, rows)
         half = normal_quantile(self.interval.level) * error
-        return Estimate(mean.mean, error, mean.mean - half, mean.mean + half, NORMAL, mean.count, note)
+        return Estimate(value, error, value - half, value + half, NORMAL, rows)
 
     # --- from the log ---
 
@@ -148,10 +153,7 @@ class Scorer:
         yield "health", Estimate(value, None, None, None, None, figures.rows, reason)
         for name, number in _health_figures(figures):
             yield name, Estimate(number, None, None, None, None, figures.rows)
-        mean, error = figures.mean_weight, figures.mean_weight_error
-        half = None if error is None else normal_quantile(self.interval.level) * error
-        low, high = (None, None) if half is None else (mean - half, mean + half)
-        yield "mean-weight", Estimate(mean, error, low, high, None if half is None else NORMAL, figures.rows)
+        yield "mean-weight", self._normal(figures.mean_weight, figures.mean_weight_error, figures.rows)
         everywhere = self.rows.rows
         yield "truncated-share", Estimate(figures.truncated_share, None, None, None, None, everywhere)
         if figures.unsupported_share is not None:

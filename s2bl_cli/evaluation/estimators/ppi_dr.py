@@ -11,8 +11,8 @@ Domain: needs a reward model, cross-fitted. Feedback is missing at random: compl
 
     V̂ = Λ mean_all(f) + Σ_known o (Y − Λ f) / Σ_known o
 
-which is the formula above where all o are equal. Estimated weights have errors, which Λ = 1 keeps out as far as the reward
-model is right. So with weights Λ is 1, not the one of least variance.
+which is the formula above where all o are equal. Estimated weights have errors, which Λ = 1 keeps out as far as
+the reward model is right. So with weights Λ is 1, not the one of least variance.
 Limits: no missing row, or λ = 0, is `dr`.
 Source: prediction-powered inference with power tuning, Angelopoulos, Duchi & Zrnic 2023, arXiv 2311.01453, here
 for off-policy evaluation with missing feedback.
