@@ -275,7 +275,7 @@ def test_a_log_is_no_policy(run: Run, tmp_path: Path) -> None:
     ran = run("evaluate", "log.parquet", "--logs", "log.parquet", "--quiet")
     assert (ran.code, ran.stderr) == (
         2,
-        "s2bl: log.parquet: it is a logs file, but a policy is needed here: a file that s2bl train made, logging, "
+        "s2bl: log.parquet is a Parquet file of logs, but a policy is needed here (s2bl train makes them), or logging, "
         "uniform, or a Parquet of action probabilities\n",
     )
 
@@ -430,7 +430,7 @@ def test_summary_tells_accuracy_value_and_health(run: Run, tmp_path: Path) -> No
     assert rows == "log.parquet: scored on the 300 train rows, 148 of them with feedback, labels"
     assert policy.startswith("p.safetensors on log.parquet: argmax-accuracy 0.")
     assert "; value (ppi-dr) 0." in policy
-    assert "; trust: " in policy
+    assert "; caution: only 77 effective rows of 148" in policy
     assert logging.startswith("logging-policy on log.parquet: ")
 
 

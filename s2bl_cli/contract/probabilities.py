@@ -121,8 +121,8 @@ def _refuse_own_kinds(schema: pa.Schema, file: InputFile) -> None:
     if raw is not None:
         kind = decode_document(raw, file.name).get("kind")
         raise ContractError(
-            f"{file.name}: it is a {one_line(kind, 40)} file, but a policy is needed here: a file that s2bl train "
-            f"made, logging, uniform, or a Parquet of action probabilities"
+            f"{file.name} is a Parquet file of {one_line(kind, 40)}, but a policy is needed here (s2bl train makes "
+            f"them), or logging, uniform, or a Parquet of action probabilities"
         )
 
 

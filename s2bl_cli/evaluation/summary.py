@@ -15,7 +15,8 @@ def summary_lines(scores: Sequence[Score]) -> Iterator[str]:
         found = {score.metric: score for score in group if score.label is None}
         parts = [_with_error(found[name]) for name in _ACCURACIES if name in found]
         values = [found[name] for name in _VALUES if name in found]
-        if len(values) > 1 and values[0].rows == values[1].rows:  # no row without feedback: ppi-dr is dr
+        if [score.metric for score in values[:2]] == ["ppi-dr", "dr"] and values[0].rows == values[1].rows:
+            # No row without feedback: the two are the same.
             values = values[1:]
         parts += [_with_interval(score) for score in values[:1]]
         if "health" in found:
