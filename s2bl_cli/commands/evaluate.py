@@ -72,9 +72,10 @@ def evaluate(
 
     for warning in evaluation.warnings:
         console.warn(warning)
+    named = len(candidates) - 1  # the logging policy is always the last
+    whose = f"{counted(named, 'policy', 'policies')} and of the logging policy" if named else "the logging policy"
     console.say(
-        f"{shown(target)}: {counted(len(evaluation.scores), 'score')} of "
-        f"{counted(len(candidates) - 1, 'policy', 'policies')} and of the logging policy on {counted(len(logs), 'log')}"
+        f"{shown(target)}: {counted(len(evaluation.scores), 'score')} of {whose} on {counted(len(logs), 'log')}"
     )
     for line in (*evaluation.told, *summary_lines(evaluation.scores)):
         console.say(line)

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from s2bl_cli.contract.input_files import damaged
 from s2bl_cli.contract.logs.reading import Log, LogArrays, log_arrays
 from s2bl_cli.contract.probabilities import ProbabilityFile
 from s2bl_cli.cost_models.observation_model import logged_probability
@@ -146,7 +147,9 @@ def _aligned(file: ProbabilityFile, log: Log, rows: SelectedRows) -> Any:
     while True:
         count = yield
         while len(waiting) < count:
-            piece = next(pieces)
+            piece = next(pieces, None)
+            if piece is None:
+                raise damaged(file.name, ValueError(f"{start} rows, where its footer says {file.rows}"))
             waiting = np.concatenate([waiting, piece[chosen[start : start + len(piece)]]])
             start += len(piece)
         taken, waiting = waiting[:count], waiting[count:]

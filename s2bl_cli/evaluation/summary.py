@@ -11,8 +11,10 @@ _VALUES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for
 
 
 def summary_lines(scores: Sequence[Score]) -> Iterator[str]:
-    for (policy, log), group in groupby(scores, key=lambda score: (score.policy, score.log)):
-        found = {score.metric: score for score in group if score.label is None}
+    for _, group in groupby(scores, key=lambda score: (score.policy, score.policy_sha256, score.log, score.log_sha256)):
+        rows = list(group)
+        policy, log = rows[0].policy, rows[0].log
+        found = {score.metric: score for score in rows if score.label is None}
         parts = [_with_error(found[name]) for name in _ACCURACIES if name in found]
         values = [found[name] for name in _VALUES if name in found]
         if [score.metric for score in values[:2]] == ["ppi-dr", "dr"] and values[0].rows == values[1].rows:
