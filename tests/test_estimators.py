@@ -260,6 +260,12 @@ def test_bootstrap_is_near_the_normal_interval_and_the_same_for_the_same_seed() 
         assert one.high == pytest.approx(other.high, abs=0.1 * width)
 
 
+def test_bootstrap_of_equal_rows_is_their_value() -> None:
+    (found,) = estimates([Terms(np.full((1, 37), 0.7))], IntervalSettings("bootstrap", draws=60))
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((0.7, 0.7), rel=1e-12)
+
+
 def test_own_lower_bounds_by_hand() -> None:
     """δ = 0.05, n = 3. ix: V̂ − R ln(1/δ)/(2γn), γ = 1/(2√3). ls: (exp(λV̂ − ln(1/δ)/n) − 1)/λ, λ = 1/√3."""
     found = dict(

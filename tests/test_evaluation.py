@@ -157,6 +157,9 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     learned, logging = _values(scores, "p.safetensors"), _values(scores, LOGGING_POLICY)
     assert (learned["argmax-accuracy"], learned["sampled-accuracy"]) == ((0.5, 4), (0.65, 4))
     assert (logging["argmax-accuracy"], logging["sampled-accuracy"]) == ((0.5, 4), (0.625, 4))
+    assert (learned["true-risk"], logging["true-risk"]) == ((-0.65, 4), (-0.625, 4))
+    by_class = [(s.label, s.value, s.rows) for s in scores if s.metric == "class-accuracy" and s.policy_sha256]
+    assert by_class == [(0, 1.0, 2), (1, 0.0, 2)]
     sampled = next(score for score in scores if score.metric == "sampled-accuracy" and score.policy_sha256)
     error = np.std([0.9, 0.9, 0.4, 0.4], ddof=1) / 2
     assert sampled.stderr == pytest.approx(error, rel=1e-6)
