@@ -410,6 +410,8 @@ def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: 
     ran = run(*words, "--missing-model", "-o", "mended.parquet")
     assert (ran.code, ran.stderr) == (0, "")
     mended = _values(tmp_path / "mended.parquet", "uniform")
+    notes = read_scores([str(tmp_path / "mended.parquet")])[0]["note"].to_pylist()
+    assert all(note.endswith("known rows weighted by the model of missingness") for note in notes)
     for name in ("ips", "dr", "ppi-dr"):
         assert mended[name] == pytest.approx(0.5, abs=0.03), name
 

@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -135,6 +135,9 @@ class Scorer:
             outcome = doubly_robust_outcome(rows.r, rows.w, q, f)
             named[PPI] = prediction_powered(self.rows.known, outcome, -one.f.astype(np.float64), weight)
         for name, estimate in zip(named, estimates(list(named.values()), self.interval), strict=True):
+            if estimate is not None and weight is not None:
+                note = "known rows weighted by the model of missingness"
+                estimate = replace(estimate, note=f"{estimate.note}; {note}" if estimate.note else note)
             if estimate is not None:
                 yield name, estimate
 
