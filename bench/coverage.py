@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 
-from s2bl_cli.cost_models.cost_model import assign_folds
+from s2bl_cli.cost_models.cost_model import assign_folds, cross_fit
 from s2bl_cli.evaluation.estimators.estimator import KnownRows
 from s2bl_cli.evaluation.estimators.ppi_dr import doubly_robust_outcome, prediction_powered
 from s2bl_cli.evaluation.intervals import IntervalSettings, estimates, reweighted
@@ -41,11 +41,13 @@ class World:
     """A problem whose every probability is known.
 
     `rho` is the share of rows with feedback; with `depends`, who has it depends on context and action. `graded`
-    rewards lie near their mean, others are 0 or 1.
+    rewards lie near their mean, others are 0 or 1. With `own_model` the reward model is that of s2bl, which
+    sees features of the context, not its kind.
     """
 
-    def __init__(self, name, rows, rho, *, graded=False, depends=False):
+    def __init__(self, name, rows, rho, *, graded=False, depends=False, own_model=False):
         self.name, self.rows, self.rho, self.graded, self.depends = name, rows, rho, graded, depends
+        self.own_model = own_model
         rng = np.random.default_rng(7)
         taste = rng.standard_normal((KINDS, ACTIONS))
         level = rng.standard_normal((KINDS, 1)) * (1.5 if graded else 0.3)
@@ -55,6 +57,7 @@ class World:
         self.seen = np.full((KINDS, ACTIONS), rho)
         if depends:
             self.seen = rng.uniform(0.1, 0.6, (GROUPS, ACTIONS))[np.arange(KINDS) % GROUPS]
+        self.features = np.hstack([taste, level, rng.standard_normal((KINDS, 2))]).astype(np.float32)
         self.value = float((self.pi * self.mean).sum(axis=1).mean())
 
     def draw(self, rng):
@@ -71,6 +74,7 @@ WORLDS = (
     World("All feedback known", rows=2000, rho=1.0),
     World("At ρ = 0.05", rows=20_000, rho=0.05),
     World("At ρ = 0.05, context tells the reward well", rows=20_000, rho=0.05, graded=True),
+    World("At ρ = 0.05, with the reward model of s2bl", rows=20_000, rho=0.05, graded=True, own_model=True),
     World("Missing by context and action, reweighted", rows=20_000, rho=0.25, depends=True),
 )
 
@@ -90,7 +94,11 @@ def replicate(world, rng, kinds, draws, seed):
     """(value, low, high) of every estimator under every kind of interval."""
     x, a, r, known = world.draw(rng)
     cell, fold = x * ACTIONS + a, assign_folds(known, FOLDS, seed)
-    q = tables(cell, r, known.astype(float), fold, 2).reshape(FOLDS, KINDS, ACTIONS)
+    if world.own_model:
+        model = cross_fit(world.features[x[known]], a[known], -r[known], fold[known], ACTIONS)
+        q = -np.stack([model.predict(world.features, np.full(KINDS, j)) for j in range(FOLDS)]).astype(float)
+    else:
+        q = tables(cell, r, known.astype(float), fold, 2).reshape(FOLDS, KINDS, ACTIONS)
     f = np.einsum("fxa,xa->fx", q, world.pi)[fold, x]
     p, pi = world.pi0[x, a], world.pi[x, a]
     rows = KnownRows(r[known], p[known], pi[known], q[fold, x, a][known], f[known], nu=0.001)
@@ -161,24 +169,26 @@ def table(world, replications, kinds, draws):
     head += " ---: |" * len(kinds)
     known = (world.pi0 * world.seen).sum(axis=1).mean() if world.depends else world.rho
     words = (
-        f"## {world.name}\n\n{world.rows:,} rows, about {world.rows * known:,.0f} of them known; "
-        f"the true value is {world.value:.4f}. The interval of `ppi-dr` is {narrower:.1%} narrower than that of `dr`."
+        f"## {world.name}\n\n{replications:,} logs of {world.rows:,} rows, about {world.rows * known:,.0f} of them "
+        f"known; the true value is {world.value:.4f}. The interval of `ppi-dr` is {narrower:.1%} "
+        f"narrower than that of `dr`."
     )
     return "\n".join([words, "", head, *lines]), broken
 
 
 INTRO = """# Do the intervals cover?
 
-Simulated logs whose true value is known: {replications:,} replications of each, made by
+Simulated logs whose true value is known, made by
 
 ```sh
 python bench/coverage.py --write docs/coverage.md
 ```
 
 Contexts are one of 20 kinds, with 5 actions. Every replication draws a log, cross-fits a reward model (a table of
-shrunken means) and runs the [estimators](estimators.md) and intervals of `s2bl evaluate`. The columns: the estimate's
-mean over the replications; its distance from the truth, in standard errors of that mean (beyond ±3 is bias); the mean
-width of the normal interval; and in how many replications each kind of 95 % interval held the true value.
+shrunken means; in one section, the model of `s2bl evaluate` itself) and runs the [estimators](estimators.md) and
+intervals of `s2bl evaluate`. The columns: the estimate's mean over the replications; its distance from the truth, in
+standard errors of that mean (beyond ±3 is bias); the mean width of the normal interval; and in how many replications
+each kind of 95 % interval held the true value.
 
 - `ips`, `tips` (no propensity is below ν here), `dr`, `empirical-ips` and `ppi-dr` are unbiased; the others become so
   as rows grow.
@@ -195,11 +205,12 @@ def main():
     parser.add_argument("--draws", type=int, default=400, help="of the bootstrap")
     parser.add_argument("--write", type=Path, help="write the tables to this page")
     options = parser.parse_args()
-    parts, broken = [INTRO.format(replications=options.replications)], []
+    parts, broken = [INTRO], []
     for world in WORLDS:
         # Where all rows enter ppi-dr's bootstrap, it is the slow part: in two worlds it is enough.
         kinds = ("normal", "bernstein", "bootstrap") if world.rho == 1 else ("normal", "bernstein")
-        text, faults = table(world, options.replications, kinds, options.draws)
+        replications = options.replications // 2 if world.own_model else options.replications  # a real fit each
+        text, faults = table(world, replications, kinds, options.draws)
         print(text, "\n", flush=True)
         parts.append(text)
         broken += faults

@@ -103,6 +103,7 @@ def test_health_by_hand() -> None:
         ({"mean_weight": 1.1, "mean_weight_error": 0.03}, CAUTION, "caution: the mean weight is 1.100 where 1"),
         ({"mean_weight": 1.1, "mean_weight_error": 0.001}, NO_TRUST, "do not trust: the mean weight is 1.100"),
         ({"mean_weight": 1.01, "mean_weight_error": 1e-9}, TRUST, "trust"),
+        ({"concerns": ("it learned from these very rows",)}, CAUTION, "caution: it learned from these very rows"),
         ({"ess": 60, "unsupported_share": 0.5}, NO_TRUST, "do not trust: 50.0% of its choices"),
     ],
 )
@@ -376,13 +377,17 @@ def test_scoring_on_rows_that_were_learned_from_is_warned_of(run: Run, tmp_path:
         ("masked", "test", False),
         ("other", "train", False),
     ):
-        words = ("--split", split, "--metrics", "ips", "--quiet", "--force")
+        words = ("--split", split, "--metrics", "ips,health", "--quiet", "--force")
         ran = run("evaluate", "p.safetensors", "uniform", "--logs", f"{log}.parquet", *words)
         line = (
             f"warning: p.safetensors learned from rows of {log}.parquet that it is scored on here: its values are "
             f"flattered; score it on rows it has not seen, such as --split test\n"
         )
         assert (ran.code, ran.stderr) == (0, line if warned else ""), (log, split)
+        table, _ = read_scores([str(tmp_path / "scores.parquet")])
+        notes = {row["policy"]: row["note"] for row in table.to_pylist() if row["metric"] == "health"}
+        assert ("learned from these very rows" in notes["p.safetensors"]) == warned
+        assert "learned from" not in notes["uniform"]
 
 
 def _answered(rows: int, by: Callable[[Any, Any], Any], seed: int = 0) -> LogArrays:
@@ -398,7 +403,7 @@ def _answered(rows: int, by: Callable[[Any, Any], Any], seed: int = 0) -> LogArr
 def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: Run, tmp_path: Path) -> None:
     """The value is ½. Context 1, where rewards are, answers four times as often: 0.68 of the known rows have one."""
     write_arrays(tmp_path / "log.parquet", _answered(8000, lambda x, a: np.where(x == 1, 0.8, 0.2)), 2)
-    words = ("evaluate", "uniform", "--logs", "log.parquet", "--metrics", "ips,dr,ppi-dr", "--quiet")
+    words = ("evaluate", "uniform", "--logs", "log.parquet", "--metrics", "ips,dr,ppi-dr,health", "--quiet")
     ran = run(*words, "-o", "off.parquet")
     assert ran.code == 0
     assert ran.stderr.startswith(
@@ -406,11 +411,14 @@ def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: 
     )
     assert ran.stderr.endswith("values from the known rows may be off; use --missing-model\n")
     off = _values(tmp_path / "off.parquet", "uniform")
+    assert off["health"] == CAUTION
     assert off["ips"] == pytest.approx(0.68, abs=0.04)
     ran = run(*words, "--missing-model", "-o", "mended.parquet")
     assert (ran.code, ran.stderr) == (0, "")
     mended = _values(tmp_path / "mended.parquet", "uniform")
-    notes = read_scores([str(tmp_path / "mended.parquet")])[0]["note"].to_pylist()
+    assert mended["health"] == TRUST
+    rows = read_scores([str(tmp_path / "mended.parquet")])[0].to_pylist()
+    notes = [row["note"] for row in rows if row["metric"] in GROUPS["value"]]
     assert all(note.endswith("known rows weighted by the model of missingness") for note in notes)
     for name in ("ips", "dr", "ppi-dr"):
         assert mended[name] == pytest.approx(0.5, abs=0.03), name

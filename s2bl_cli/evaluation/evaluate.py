@@ -69,7 +69,13 @@ def score_on_log(
     wanted = settings.chosen
     _check_measurable(log, rows, wanted, settings)
     check_fit(candidates, log, rows)
-    _tell(candidates, log, rows, evaluation)
+    evaluation.told.append(_told(log, rows))
+    learned = [candidate for candidate in candidates if rows.has_train_rows and trained_on(candidate, log)]
+    for candidate in learned:
+        evaluation.warnings.append(
+            f"{candidate.name} learned from rows of {log.name} that it is scored on here: its values are "
+            f"flattered; score it on rows it has not seen, such as --split test"
+        )
     needs_model = any(name == PPI or ESTIMATORS.load(name).needs_model for name in ESTIMATORS.names if name in wanted)
     models = fit_models(
         log,
@@ -80,7 +86,8 @@ def score_on_log(
         seed=settings.seed,
         device=device,
     )
-    if models.missingness is not None and not settings.missing_model:
+    is_selective = models.missingness is not None and not settings.missing_model
+    if is_selective:
         evaluation.warnings.append(
             f"{log.name}: {models.missingness}: values from the known rows may be off; use --missing-model"
         )
@@ -99,7 +106,9 @@ def score_on_log(
     interval = IntervalSettings(settings.interval, settings.level, settings.draws, settings.seed)
     scorer = Scorer(log, rows, found, wanted, interval, settings.nu)
     for candidate, one in zip(candidates, found.policies, strict=True):
-        evaluation.scores += scorer.scores(candidate, one)
+        concerns = ["it learned from these very rows"] if candidate in learned else []
+        concerns += ["which rows have feedback depends on context or action"] if is_selective else []
+        evaluation.scores += scorer.scores(candidate, one, tuple(concerns))
 
 
 def _check_measurable(log: Log, rows: SelectedRows, wanted: Sequence[str], settings: EvaluateSettings) -> None:
@@ -113,16 +122,9 @@ def _check_measurable(log: Log, rows: SelectedRows, wanted: Sequence[str], setti
         )
 
 
-def _tell(candidates: Sequence[Candidate], log: Log, rows: SelectedRows, evaluation: Evaluation) -> None:
+def _told(log: Log, rows: SelectedRows) -> str:
     known = int(rows.known.sum())
     which = f"all {rows.rows:,} rows" if rows.split == "all" else f"the {rows.rows:,} {rows.split} rows"
     feedback = "all with feedback" if known == rows.rows else f"{known:,} of them with feedback"
     labels = "labels" if rows.label is not None else "no labels"
-    evaluation.told.append(f"{log.name}: scored on {which}, {feedback}, {labels}")
-    if rows.has_train_rows:
-        for candidate in candidates:
-            if trained_on(candidate, log):
-                evaluation.warnings.append(
-                    f"{candidate.name} learned from rows of {log.name} that it is scored on here: its values are "
-                    f"flattered; score it on rows it has not seen, such as --split test"
-                )
+    return f"{log.name}: scored on {which}, {feedback}, {labels}"

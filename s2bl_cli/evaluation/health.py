@@ -25,6 +25,7 @@ class Health:
     truncated_share: float  # rows whose propensity is below ν
     unsupported_share: float | None  # of the policy's choices, those of actions never logged
     rows: int
+    concerns: tuple[str, ...] = ()  # what else is known to speak against the numbers
 
     @property
     def verdict(self) -> tuple[int, str]:
@@ -36,7 +37,7 @@ class Health:
         return worst, f"{VERDICTS[worst]}: {'; '.join(text for level, text in reasons if level == worst)}"
 
 
-def health(w: Floats, p: Floats, nu: float, unsupported_share: float | None) -> Health:
+def health(w: Floats, p: Floats, nu: float, unsupported_share: float | None, concerns: tuple[str, ...] = ()) -> Health:
     """`w` of the known rows; `p` of all rows."""
     squares = float(w @ w)
     ess = float(w.sum()) ** 2 / squares if squares > 0 else 0.0
@@ -53,12 +54,13 @@ def health(w: Floats, p: Floats, nu: float, unsupported_share: float | None) -> 
         truncated_share=float((p < nu).mean()),
         unsupported_share=unsupported_share,
         rows=len(w),
+        concerns=concerns,
     )
 
 
 def _reasons(found: Health) -> list[tuple[int, str]]:
     """What speaks against trust, by level."""
-    reasons = []
+    reasons = [(CAUTION, concern) for concern in found.concerns]
     if found.ess < 30 or found.ess_share < 0.005:
         reasons.append((NO_TRUST, f"only {found.ess:,.1f} effective rows of {found.rows:,}"))
     elif found.ess < 100 or found.ess_share < 0.05:

@@ -38,11 +38,11 @@ class Scorer:
     interval: IntervalSettings
     nu: float
 
-    def scores(self, candidate: Candidate, one: PolicyRows) -> list[Score]:
-        """In the registry's order."""
+    def scores(self, candidate: Candidate, one: PolicyRows, concerns: tuple[str, ...] = ()) -> list[Score]:
+        """In the registry's order. `concerns` are what speaks against trusting values from the log."""
         facts = candidate.facts(self.log)
         measured: dict[str, list[tuple[int | None, Estimate]]] = {}
-        for name, label, estimate in self._measured(one):
+        for name, label, estimate in self._measured(one, concerns):
             if name in self.wanted and math.isfinite(estimate.value):
                 measured.setdefault(name, []).append((label, estimate))
         return [
@@ -69,16 +69,16 @@ class Scorer:
             note=estimate.note,
         )
 
-    def _measured(self, one: PolicyRows) -> Iterator[tuple[str, int | None, Estimate]]:
+    def _measured(self, one: PolicyRows, concerns: tuple[str, ...]) -> Iterator[tuple[str, int | None, Estimate]]:
         yield from self._labelled(one)
         asked = {group for group, names in GROUPS.items() if not set(self.wanted).isdisjoint(names)}
-        measures = []
+        measured: list[Iterator[tuple[str, Estimate]]] = []
         if self.rows.known.any():
-            measures += [self._values] if "value" in asked else []
-            measures += [self._health] if "health" in asked else []
-        measures += [self._divergences] if asked & {"divergence", "bound"} else []
-        for measure in measures:
-            for name, estimate in measure(one):
+            measured += [self._values(one)] if "value" in asked else []
+            measured += [self._health(one, concerns)] if "health" in asked else []
+        measured += [self._divergences(one)] if asked & {"divergence", "bound"} else []
+        for named in measured:
+            for name, estimate in named:
                 yield name, None, estimate
 
     # --- with labels ---
@@ -148,10 +148,11 @@ class Scorer:
 
     # --- health ---
 
-    def _health(self, one: PolicyRows) -> Iterator[tuple[str, Estimate]]:
+    def _health(self, one: PolicyRows, concerns: tuple[str, ...]) -> Iterator[tuple[str, Estimate]]:
         known = self.rows.known
         weights = one.pi[known].astype(np.float64) / self.rows.p[known]
-        figures = health(weights, self.rows.p, self.nu, one.unsupported.mean if one.unsupported.count else None)
+        unsupported = one.unsupported.mean if one.unsupported.count else None
+        figures = health(weights, self.rows.p, self.nu, unsupported, concerns)
         value, reason = figures.verdict
         yield "health", Estimate(value, None, None, None, None, figures.rows, reason)
         for name, number in _health_figures(figures):
