@@ -21,6 +21,7 @@ from s2bl_cli.models.context_tensor import context_tensor
 from s2bl_cli.models.network import PolicyNetwork, network_from, on_device
 
 _NUMBERS_AT_ONCE = 1 << 22  # probabilities of a batch held at a time
+_ROWS_AT_ONCE = 512  # through a network: a row of a log is small, but a ResNet makes hundreds of kilobytes of it
 
 Probabilities = npt.NDArray[np.float32]  # (rows, members, actions)
 
@@ -64,7 +65,8 @@ class PolicyBank:
                 logits = torch.addmm(bias, x, weight.T)
                 yield self._stacked[chosen], _softmax(logits.view(len(x), -1, actions))
         for index, network in self._alone:
-            yield [index], _softmax(network(batch)[:, None, :])
+            logits = torch.cat([network(part) for part in batch.split(_ROWS_AT_ONCE)])
+            yield [index], _softmax(logits[:, None, :])
 
 
 def _softmax(logits: Tensor) -> Probabilities:
