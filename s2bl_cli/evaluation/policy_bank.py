@@ -65,7 +65,8 @@ class PolicyBank:
                 logits = torch.addmm(bias, x, weight.T)
                 yield self._stacked[chosen], _softmax(logits.view(len(x), -1, actions))
         for index, network in self._alone:
-            logits = torch.cat([network(part) for part in batch.split(_ROWS_AT_ONCE)])
+            parts = [network(part) for part in torch.split(batch, _ROWS_AT_ONCE)]
+            logits = torch.cat(parts)
             yield [index], _softmax(logits[:, None, :])
 
 
