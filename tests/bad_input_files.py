@@ -41,7 +41,8 @@ def write_valid_files(folder: Path) -> None:
     succeed(*train, folder / POLICY)
     succeed(*train, folder / MLP_POLICY, "--model", "mlp", "--hidden", "5,4", "--seed", 1)
     policies = (folder / POLICY, folder / MLP_POLICY)
-    succeed("evaluate", *policies, "--logs", folder / LOG, "-o", folder / SCORES)
+    metrics = ("--metrics", "argmax-accuracy,sampled-accuracy")
+    succeed("evaluate", *policies, "--logs", folder / LOG, *metrics, "-o", folder / SCORES)
 
 
 def succeed(*words: object) -> None:

@@ -182,7 +182,6 @@ DAMAGED_FOOTER = ("is a damaged Parquet file", "the row counts of its footer dis
 NO_TEXT = pa.array([b"train\xff"] * ROWS, pa.binary()).view(pa.string())
 NO_AVERAGE = (POLICY, "has argmax-accuracy", "which no table can average", "evaluate it again")
 CSV = content(b"context,action,propensity,cost\n1,0,0.5,-1\n")
-NO_COST_READ: dict[str, tuple[str, ...] | None] = {"evaluate": None}  # accuracies need no costs
 
 BAD_FILES = [
     # Not there, or nothing in it
@@ -265,10 +264,10 @@ BAD_FILES = [
         ours(action=lambda old: [*old[:5], 3, *old[6:]]),
         first_row_5("action must be in [0, 2] (3 actions)", "3"),
     ),
-    BadFile("cost NaN", "log", at_row_5("cost", NAN), first_row_5(COST, "nan"), NO_COST_READ),
-    BadFile("cost ∞", "log", at_row_5("cost", INF), first_row_5(COST, "inf"), NO_COST_READ),
-    BadFile("cost −∞", "log", at_row_5("cost", -INF), first_row_5(COST, "-inf"), NO_COST_READ),
-    BadFile("cost 1e300", "log", at_row_5("cost", 1e300), first_row_5(COST, "inf"), NO_COST_READ),
+    BadFile("cost NaN", "log", at_row_5("cost", NAN), first_row_5(COST, "nan")),
+    BadFile("cost ∞", "log", at_row_5("cost", INF), first_row_5(COST, "inf")),
+    BadFile("cost −∞", "log", at_row_5("cost", -INF), first_row_5(COST, "-inf")),
+    BadFile("cost 1e300", "log", at_row_5("cost", 1e300), first_row_5(COST, "inf")),
     BadFile(
         "contexts of unequal width",
         "log",
@@ -309,20 +308,6 @@ BAD_FILES = [
         plain(split=pa.array(["test"] * ROWS)),
         ("no train rows",),
         {"evaluate": None, "inspect": None},
-    ),
-    BadFile(
-        "no test rows",
-        "log",
-        plain(split=pa.array(["train"] * ROWS)),
-        ("no rows of the test split", "--split train"),
-        {"mask": None, "train": None, "inspect": None},
-    ),
-    BadFile(
-        "no labels",
-        "log",
-        plain(label=None),
-        ("no column 'label'", "--label-column"),
-        {"mask": None, "train": None, "inspect": None},
     ),
     BadFile(
         "wider contexts",

@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 import torch
 from learning_fixtures import default_device_elsewhere, one_hot
+from torch.nn.functional import binary_cross_entropy_with_logits
 
-from s2bl_cli.cost_models.action_logits import _logged_logits
+from s2bl_cli.cost_models.action_logits import _gradients, _logged_logits
 from s2bl_cli.cost_models.cost_model import assign_folds, cross_fit, fit_cost_model
 from s2bl_cli.cost_models.observation_model import cross_fit_observation, logged_probability
 from s2bl_cli.cost_models.settings import CostModelSettings
@@ -91,6 +92,21 @@ def test_many_actions_and_few_give_the_same_logits() -> None:
     few = _logged_logits(x, action % 4, weight[:, :5], bias[:, :5])
     wanted = ((weight[0, action % 4] + weight[0, 4]) * x).sum(dim=1) + bias[0, action % 4] + bias[0, 4]
     torch.testing.assert_close(few[:, 0], wanted)
+
+
+@pytest.mark.parametrize("actions", [4, 70], ids=["few actions", "many"])
+def test_gradients_are_autograds(actions: int) -> None:
+    """Of the summed cross-entropy, both ways of computing them."""
+    generator = torch.Generator().manual_seed(0)
+    x, target = torch.randn(9, 3, generator=generator), torch.rand(9, 1, generator=generator)
+    action = torch.randint(0, actions, (9,), generator=generator)
+    weight = torch.randn(2, actions + 1, 3, generator=generator, requires_grad=True)
+    bias = torch.randn(2, actions + 1, generator=generator, requires_grad=True)
+    logits = _logged_logits(x, action, weight, bias)
+    loss = binary_cross_entropy_with_logits(logits, target.expand(9, 2), reduction="sum")
+    wanted = torch.autograd.grad(loss, [weight, bias])
+    found = _gradients(x, action, logits.detach().sigmoid() - target, actions + 1)
+    torch.testing.assert_close(found, wanted)
 
 
 def test_it_computes_on_the_device_that_is_given() -> None:

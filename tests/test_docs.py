@@ -321,7 +321,7 @@ def test_the_examples_of_additions_are_real() -> None:
     blocks = _fences((ROOT / "docs" / "architecture.md").read_text(), "python")
     files = {body.split("\n")[0].removeprefix("# "): body for body in blocks if body.startswith("# s2bl_cli/")}
     lines = [body.split("\n", 1) for body in blocks if body.startswith("# in ")]
-    assert len(files) == 7
+    assert len(files) == 8
     namespaces: dict[str, dict[str, Any]] = {path: {"__name__": path} for path in files}
     for path, code in files.items():
         assert not (ROOT / path).exists()

@@ -12,18 +12,21 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learning_fixtures import CPU, MADE, arrays_of, one_hot, say_nothing, table_policy, write_arrays
+from learning_fixtures import CPU, MADE, arrays_of, one_hot, table_policy, write_arrays
 from typer.testing import CliRunner
 
 from s2bl_cli.app import app
+from s2bl_cli.console import Console
 from s2bl_cli.contract.logs.reading import LogArrays, open_logs
-from s2bl_cli.contract.policies import read_policy
+from s2bl_cli.contract.policies import LoadedPolicy, read_policy
 from s2bl_cli.contract.scores import LOGGING_POLICY, Score, read_scores
 from s2bl_cli.errors import ContractError
+from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, of_policy
+from s2bl_cli.evaluation.evaluate import Evaluation, score_on_log
 from s2bl_cli.evaluation.metrics.metric import Metric
-from s2bl_cli.evaluation.running_mean import RunningMean
-from s2bl_cli.evaluation.scoring import candidates_on, score_on_log
-from s2bl_cli.registry import METRICS
+from s2bl_cli.evaluation.running_mean import RunningClassMeans, RunningMean
+from s2bl_cli.evaluation.settings import EvaluateSettings
+from s2bl_cli.registry import LABEL_METRICS, METRICS
 
 # --- the running mean ---
 
@@ -42,12 +45,8 @@ def test_running_mean_is_numpys_whatever_the_batches(batches: list[list[float]])
         assert mean.mean == pytest.approx(values.mean(), rel=1e-9, abs=1e-6)
     if len(values) < 2:
         assert mean.standard_error is None
-        assert mean.interval() == (None, None)
     else:
-        error = values.std(ddof=1) / np.sqrt(len(values))
-        assert mean.standard_error == pytest.approx(error, rel=1e-6, abs=1e-6)
-        wanted = (values.mean() - 1.959964 * error, values.mean() + 1.959964 * error)
-        assert mean.interval() == pytest.approx(wanted, rel=1e-5, abs=1e-5 * (1 + error))
+        assert mean.standard_error == pytest.approx(values.std(ddof=1) / np.sqrt(len(values)), rel=1e-6, abs=1e-6)
 
 
 def test_running_mean_of_float32_computes_in_float64() -> None:
@@ -61,11 +60,21 @@ def test_running_mean_of_float32_computes_in_float64() -> None:
     assert mean.standard_error == pytest.approx(wide.std(ddof=1) / np.sqrt(5), rel=1e-6)
 
 
+def test_class_means_are_those_of_each_class() -> None:
+    """In two batches: class 0 has 1 0 1, class 2 has one row, class 1 none."""
+    means = RunningClassMeans(3)
+    means.add(np.array([1.0, 0.0]), np.array([0, 0]))
+    means.add(np.array([1.0, 1.0]), np.array([0, 2]))
+    (first, last) = means.means()
+    assert first == (0, 3, pytest.approx(2 / 3), pytest.approx(np.std([1, 0, 1], ddof=1) / np.sqrt(3)))
+    assert last == (2, 1, 1.0, None)
+
+
 # --- metrics ---
 
 
 def _metric(name: str) -> Metric:
-    metric: Metric = METRICS.load(name)
+    metric: Metric = LABEL_METRICS.load(name)
     return metric
 
 
@@ -86,7 +95,7 @@ def test_sampled_accuracy_by_hand() -> None:
     assert metric.of_draws(np.array([0, 1, 2]), np.array([0, 2, 2])).tolist() == [1, 0, 1]
 
 
-@pytest.mark.parametrize("name", METRICS.names)
+@pytest.mark.parametrize("name", LABEL_METRICS.names)
 def test_every_metric_goes_by_its_name_and_rates_certainty_highest(name: str) -> None:
     metric = _metric(name)
     label = np.array([2, 0, 1, 1])
@@ -116,14 +125,26 @@ def _rows(**changes: Any) -> LogArrays:
 TABLE = [[0.9, 0.1], [0.6, 0.4]]  # π(a|x): right in context 0, wrong in context 1
 
 
-def _scores(log: Path, *policies: Path, split: str = "test") -> list[Score]:
-    candidates = candidates_on([read_policy(str(policy)) for policy in policies], CPU)
+def _evaluated(log: Path, *policies: LoadedPolicy, **settings: Any) -> Evaluation:
+    candidates = [*map(of_policy, policies), LOGGING_CANDIDATE]
+    evaluation = Evaluation()
     with open_logs([str(log)]) as opened:
-        return score_on_log(candidates, opened, split, CPU, say_nothing)
+        given = EvaluateSettings(**settings)
+        score_on_log(candidates, opened, given, CPU, Console(quiet=True).progress, evaluation)
+    return evaluation
+
+
+def _scores(log: Path, *policies: Path, split: str = "test", metrics: str = "labels") -> list[Score]:
+    loaded = [read_policy(str(policy)) for policy in policies]
+    return _evaluated(log, *loaded, split=split, metrics=metrics).scores
 
 
 def _values(scores: list[Score], policy: str) -> dict[str, tuple[float, int]]:
-    return {score.metric: (round(score.value, 6), score.rows) for score in scores if score.policy == policy}
+    return {
+        score.metric: (round(score.value, 6), score.rows)
+        for score in scores
+        if score.policy == policy and score.label is None
+    }
 
 
 def test_scores_by_hand(tmp_path: Path) -> None:
@@ -136,6 +157,9 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     learned, logging = _values(scores, "p.safetensors"), _values(scores, LOGGING_POLICY)
     assert (learned["argmax-accuracy"], learned["sampled-accuracy"]) == ((0.5, 4), (0.65, 4))
     assert (logging["argmax-accuracy"], logging["sampled-accuracy"]) == ((0.5, 4), (0.625, 4))
+    assert (learned["true-risk"], logging["true-risk"]) == ((-0.65, 4), (-0.625, 4))
+    by_class = [(s.label, s.value, s.rows) for s in scores if s.metric == "class-accuracy" and s.policy_sha256]
+    assert by_class == [(0, 1.0, 2), (1, 0.0, 2)]
     sampled = next(score for score in scores if score.metric == "sampled-accuracy" and score.policy_sha256)
     error = np.std([0.9, 0.9, 0.4, 0.4], ddof=1) / 2
     assert sampled.stderr == pytest.approx(error, rel=1e-6)
@@ -168,7 +192,7 @@ def test_many_policies_in_one_pass_are_each_alone(tmp_path: Path) -> None:
     together = _scores(log, *policies)
     alone = [score for policy in policies for score in _scores(log, policy) if score.policy != LOGGING_POLICY]
     assert [score for score in together if score.policy != LOGGING_POLICY] == alone
-    assert len(alone) == 4 * len(METRICS.names)
+    assert len(alone) == 4 * (3 + 2)  # three over all rows, one for each of two classes
     assert len({score.value for score in alone if score.metric == "sampled-accuracy"}) == 4
 
 
@@ -192,11 +216,29 @@ def test_policy_of_another_kind_is_refused(tmp_path: Path, table: list[list[floa
     )
 
 
-def test_log_without_labels_is_refused(tmp_path: Path) -> None:
+def test_log_without_labels_is_refused_where_labels_are_all_that_was_asked_for(tmp_path: Path) -> None:
     log = write_arrays(tmp_path / "log.parquet", _rows(label=None), 2)
+    policy = table_policy(tmp_path / "p.safetensors", TABLE)
     with pytest.raises(ContractError) as raised:
-        _scores(log, table_policy(tmp_path / "p.safetensors", TABLE))
+        _scores(log, policy)
     assert str(raised.value) == (f"{log}: it has no column 'label', which accuracies need: name it with --label-column")
+    measured = {score.metric for score in _scores(log, policy, metrics="labels,snips")}
+    assert measured == {"snips"}
+
+
+def test_log_without_feedback_is_refused_where_values_are_all_that_was_asked_for(tmp_path: Path) -> None:
+    nothing = _rows(known=np.zeros(5, bool), cost=np.zeros(5, np.float32))
+    log = write_arrays(tmp_path / "log.parquet", nothing, 2)
+    policy = table_policy(tmp_path / "p.safetensors", TABLE)
+    with pytest.raises(ContractError) as raised:
+        _scores(log, policy, metrics="value,health")
+    assert str(raised.value) == (
+        f"{log}: no row of the scored split (test) has feedback, which value,health needs; "
+        f"try another --split, or --metrics divergence"
+    )
+    measured = {score.metric for score in _scores(log, policy, metrics="all")}
+    assert {"argmax-accuracy", "kl-exact", "kl-sampled"} <= measured
+    assert measured.isdisjoint({"ips", "ess", "health", "theorem1-bound", "true-risk"})
 
 
 @pytest.mark.parametrize(("is_test", "split", "other"), [(False, "test", "train"), (True, "train", "test")])
@@ -215,20 +257,24 @@ def test_log_without_rows_is_refused(tmp_path: Path, split: str) -> None:
     assert str(raised.value) == f"{log}: it has no rows"
 
 
-def test_log_without_a_split_column_has_no_test_split(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_log_without_a_split_column_is_scored_whole(run: Callable[..., Any], tmp_path: Path) -> None:
+    """By default; a test split that is asked for must be there."""
     log = write_arrays(tmp_path / "log.parquet", _rows(), 2)
     pq.write_table(pq.read_table(log).drop_columns(["split"]).replace_schema_metadata(None), "plain.parquet")
     table_policy(tmp_path / "p.safetensors", TABLE)
-    ran = run("evaluate", "p.safetensors", "--logs", "plain.parquet", "--quiet")
+    ran = run("evaluate", "p.safetensors", "--logs", "plain.parquet", "--quiet", "--split", "test")
     assert (ran.code, ran.stderr) == (
         2,
         "s2bl: plain.parquet: it has no test split (no column 'split'); try --split all\n",
     )
-    ran = run("evaluate", "p.safetensors", "--logs", "plain.parquet", "--quiet", "--split", "all")
-    assert (ran.code, ran.stderr) == (0, "")
+    ran = run("evaluate", "p.safetensors", "--logs", "plain.parquet", "--metrics", "labels")
+    assert ran.code == 0
+    assert "plain.parquet: scored on all 5 rows, all with feedback, labels\n" in ran.stderr
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
     assert set(table["dataset"].to_pylist()) == {None, "plain"}  # the policy's lineage has no origin
-    assert set(table["rows"].to_pylist()) == {5}
+    assert set(table["split"].to_pylist()) == {"all"}
+    overall = table.filter(pa.compute.is_null(table["label"]))
+    assert set(overall["rows"].to_pylist()) == {5}
 
 
 def test_distribution_that_is_none_is_told_and_not_scored(tmp_path: Path) -> None:
@@ -245,8 +291,8 @@ def test_policy_whose_logits_overflow_is_told(tmp_path: Path) -> None:
     log = write_arrays(tmp_path / "log.parquet", _rows(context=2 * _rows().context), 2)
     loaded = read_policy(str(table_policy(tmp_path / "p.safetensors", TABLE)))
     loaded.policy.tensors["body.1.weight"][:] = 3e38
-    with open_logs([str(log)]) as opened, pytest.raises(ContractError) as raised:
-        score_on_log(candidates_on([loaded], CPU), opened, "test", CPU, say_nothing)
+    with pytest.raises(ContractError) as raised:
+        _evaluated(log, loaded, metrics="labels")
     assert str(raised.value) == (f"p.safetensors: its probabilities on {log} are not numbers; train the policy again")
 
 
@@ -259,30 +305,37 @@ def test_scores_tell_where_policy_and_log_come_from(run: Callable[..., Any], tmp
         ("mask", "--rho", 0.25, "logs.parquet", "-o", "masked.parquet"),
         ("train", "--reg", "kl", "--reg-rows", "known", "--lam", 0.5, "--nu", 0.01, "--seed", 7, "--epochs", 1,
          "masked.parquet", "-o", "p.safetensors"),
-        ("evaluate", "p.safetensors", "--logs", "logs.parquet", "-o", "scores.parquet"),
+        ("evaluate", "p.safetensors", "--logs", "logs.parquet", "--metrics", "labels,ips", "-o", "scores.parquet"),
     ):  # fmt: skip
         assert run(*words, "--quiet").code == 0
     table, lineages = read_scores([str(tmp_path / "scores.parquet")])
     rows = table.to_pylist()
     learned = [row for row in rows if row["policy"] == "p.safetensors"]
     logging = [row for row in rows if row["policy"] == LOGGING_POLICY]
-    assert [row["metric"] for row in learned] == list(METRICS.names)
-    assert [row["metric"] for row in logging] == ["sampled-accuracy"]
+    measured = ["argmax-accuracy", "sampled-accuracy", "true-risk", *["class-accuracy"] * 10, "ips"]
+    assert [row["metric"] for row in learned] == measured
+    assert [row["label"] for row in learned] == [None] * 3 + list(range(10)) + [None]
+    assert [row["metric"] for row in logging] == ["sampled-accuracy", "true-risk", "ips"]
     log_digest = _digest(tmp_path / "logs.parquet")
     for row in learned:
         expected = {
             "policy_sha256": _digest(tmp_path / "p.safetensors"), "log": "logs.parquet", "log_sha256": log_digest,
             "dataset": "sample", "tau": 3.0, "rho": 0.25, "method": "kl-s2blk", "risk": "tips", "reg": "kl",
-            "reg_rows": "known", "lam": 0.5, "nu": 0.01, "model": "linear", "seed": 7, "split": "test", "rows": 1000,
+            "reg_rows": "known", "lam": 0.5, "nu": 0.01, "model": "linear", "seed": 7, "split": "test",
         }  # fmt: skip
         assert expected.items() <= row.items()
+    assert {row["rows"] for row in learned if row["label"] is None} == {1000}
+    assert sum(row["rows"] for row in learned if row["label"] is not None) == 1000
     expected = {
         "policy_sha256": None, "log_sha256": log_digest, "dataset": "sample", "tau": 3.0, "rho": None,
         "method": LOGGING_POLICY, "risk": None, "reg": None, "lam": None, "nu": None, "model": "mlp", "seed": None,
     }  # fmt: skip
     assert expected.items() <= logging[0].items()
     assert [source.role for source in lineages[0].inputs] == ["policy", "logs"]
-    assert lineages[0].settings == {"split": "test"}
+    assert lineages[0].settings == {
+        "split": "auto", "metrics": "labels,ips", "interval": "normal", "level": 0.95, "nu": 0.001,
+        "missing-model": False, "folds": 5, "draws": 1000, "seed": 0,
+    }  # fmt: skip
 
 
 def test_foreign_log_gives_its_file_name_as_the_dataset(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -292,14 +345,23 @@ def test_foreign_log_gives_its_file_name_as_the_dataset(run: Callable[..., Any],
     for words in (
         ("mask", "--rho", 1, "clicks.parquet", "-o", "masked.parquet"),
         ("train", "masked.parquet", "--epochs", 1, "-o", "p.safetensors"),
-        ("evaluate", "p.safetensors", "--logs", "clicks.parquet", "--logs", "masked.parquet", "-o", "scores.parquet"),
+        (
+            "evaluate",
+            "p.safetensors",
+            "--logs",
+            "clicks.parquet",
+            "--logs",
+            "masked.parquet",
+            "--metrics",
+            "sampled-accuracy",
+        ),
     ):
         ran = run(*words, "--quiet")
         assert (ran.code, ran.stderr) == (0, "")
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
     assert set(table["dataset"].to_pylist()) == {"clicks"}
     assert set(table["tau"].to_pylist()) == {None}
-    assert table["log"].to_pylist() == ["clicks.parquet"] * 3 + ["masked.parquet"] * 3
+    assert table["log"].to_pylist() == ["clicks.parquet"] * 2 + ["masked.parquet"] * 2
 
 
 def test_scores_file_has_one_row_a_policy_log_and_metric(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -311,10 +373,13 @@ def test_scores_file_has_one_row_a_policy_log_and_metric(run: Callable[..., Any]
     assert ran.code == 0
     assert ran.stdout == ""
     table: pa.Table = read_scores([str(tmp_path / "scores.parquet")])[0]
-    keys = list(zip(*(table[name].to_pylist() for name in ("policy", "log", "metric")), strict=True))
-    assert len(keys) == len(set(keys)) == 3 * 2 * len(METRICS.names)
+    keys = list(zip(*(table[name].to_pylist() for name in ("policy", "log", "metric", "label")), strict=True))
+    assert len(keys) == len(set(keys)) == 3 * 2 * (len(METRICS.names) + 1)  # the accuracy of two classes
     logging = table.filter(pa.compute.equal(table["method"], LOGGING_POLICY))
-    assert logging["dataset"].to_pylist() == ["a", "a", "b", "b"]
+    assert set(zip(logging["log"].to_pylist(), logging["dataset"].to_pylist(), strict=True)) == {
+        ("a.parquet", "a"),
+        ("b.parquet", "b"),
+    }
 
 
 def _digest(path: Path) -> str:

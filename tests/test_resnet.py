@@ -137,7 +137,8 @@ def test_commands(run: Callable[..., Any], tmp_path: Path, model: str) -> None:
         ran = run(*train, "-o", f"{name}.safetensors")
         assert ran.code == 0, ran.stderr
     assert (tmp_path / "p.safetensors").read_bytes() == (tmp_path / "q.safetensors").read_bytes()
-    ran = run("evaluate", "p.safetensors", "--logs", "l.parquet", "-o", "s.parquet")
+    metrics = ("--metrics", "argmax-accuracy,sampled-accuracy")
+    ran = run("evaluate", "p.safetensors", "--logs", "l.parquet", *metrics, "-o", "s.parquet")
     assert ran.code == 0, ran.stderr
     scores, _ = read_scores([str(tmp_path / "s.parquet")])
     assert set(scores["metric"].to_pylist()) == {"argmax-accuracy", "sampled-accuracy"}

@@ -21,7 +21,12 @@ from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.models.run_settings import RunSettings
 
 Policies = Annotated[
-    list[str], typer.Argument(help="policy files that s2bl train made", metavar="POLICY", show_default=False)
+    list[str],
+    typer.Argument(
+        help="policy files that s2bl train made; logging; uniform; Parquet files of action probabilities",
+        metavar="POLICY",
+        show_default=False,
+    ),
 ]
 LogsOption = Annotated[
     list[str],
@@ -44,42 +49,41 @@ def evaluate(
 ) -> None:
     """Score policies on logs.
 
-    With labels: the accuracy of the likeliest action and of drawn actions, with standard errors, for each
-    policy and for the logging policy itself. Each log is read once, however many policies there are.
+    With labels: accuracies and the true risk. From the logged feedback alone: the policy's value by a dozen
+    estimators with intervals, among them one that uses the rows without feedback too; divergences and bounds;
+    and whether to trust the numbers. The logging policy is scored beside. All policies are scored in one pass
+    over a log.
     """
     from s2bl_cli.contract.atomic import check_output
-    from s2bl_cli.contract.policies import read_policy
     from s2bl_cli.contract.scores import write_scores
 
     console = console_of(quiet=quiet, as_json=json, output=output)
     target = output or "scores.parquet"
     check_output(target, force=force)
-    loaded = [read_policy(name) for name in policies]
-    device = run.start()
-    from s2bl_cli.evaluation.evaluate import evaluate_policies  # imports torch: after the quick checks
+    from s2bl_cli.evaluation.candidates import open_candidates
 
-    scores, lineage = evaluate_policies(loaded, logs, columns, settings, device, console.progress)
-    write_scores(scores, lineage, target, force=force)
+    with open_candidates(policies) as candidates:
+        device = run.start()
+        from s2bl_cli.evaluation.evaluate import evaluate_policies  # imports torch: after the quick checks
+
+        evaluation, lineage = evaluate_policies(candidates, logs, columns, settings, device, console.progress)
+    write_scores(evaluation.scores, lineage, target, force=force)
+    from s2bl_cli.evaluation.summary import summary_lines
+
+    for warning in evaluation.warnings:
+        console.warn(warning)
+    named = len(candidates) - 1  # the logging policy is always the last
+    whose = f"{counted(named, 'policy', 'policies')} and of the logging policy" if named else "the logging policy"
     console.say(
-        f"{shown(target)}: {counted(len(scores), 'score')} of {counted(len(loaded), 'policy', 'policies')} and of the "
-        f"logging policy on {counted(len(logs), 'log')}"
+        f"{shown(target)}: {counted(len(evaluation.scores), 'score')} of {whose} on {counted(len(logs), 'log')}"
     )
-    for score in scores:
-        error = "" if score.stderr is None else f" ± {score.stderr:.4f}"
-        console.say(f"{score.policy} on {score.log}: {score.metric} {score.value:.4f}{error} ({score.rows:,} rows)")
+    for line in (*evaluation.told, *summary_lines(evaluation.scores)):
+        console.say(line)
+    told = ("policy", "log", "metric", "label", "value", "stderr", "low", "high", "level", "interval", "rows", "note")
     console.summary(
         {
             "output": target,
-            "scores": [
-                {
-                    "policy": s.policy,
-                    "log": s.log,
-                    "metric": s.metric,
-                    "value": s.value,
-                    "stderr": s.stderr,
-                    "rows": s.rows,
-                }
-                for s in scores
-            ],
+            "warnings": evaluation.warnings,
+            "scores": [{name: getattr(score, name) for name in told} for score in evaluation.scores],
         }
     )

@@ -15,10 +15,10 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import binary_cross_entropy_with_logits
 
 from s2bl_cli.cost_models.settings import CostModelSettings
 from s2bl_cli.models.adam import Adam
+from s2bl_cli.models.context_tensor import context_tensor
 from s2bl_cli.models.network import feature_moments
 
 NO_FOLD = -1  # of a row that every model may learn from
@@ -80,7 +80,7 @@ def fit_action_logits(
 ) -> ActionLogits:
     """Fit `folds` models; model j learns from the rows whose fold is not j. Values are in [0, 1]."""
     standardise = Standardisation(context).to(device)
-    x = torch.from_numpy(np.ascontiguousarray(context)).to(device)  # (rows, *shape), the file's dtype
+    x = context_tensor(context, device)  # (rows, *shape), the file's dtype
     a = torch.from_numpy(np.asarray(action, np.int64)).to(device)
     v = torch.from_numpy(np.asarray(value, np.float32)).to(device)
     learns = torch.from_numpy(np.asarray(fold)[:, None] != np.arange(folds)).to(device, torch.float32)  # (rows, folds)
@@ -99,15 +99,13 @@ def fit_action_logits(
     averaged = 0
     for step in range(steps):
         index = order[step * size : (step + 1) * size]
-        logits = start + _logged_logits(standardise(x[index]), a[index], weight, bias)  # (batch, folds)
-        target = v[index, None].expand_as(logits)
-        errors = binary_cross_entropy_with_logits(logits, target, reduction="none") * learns[index]
-        # Each fold's mean over the rows it learns from: a batch has rows/size of them in expectation.
-        loss = (errors.sum(dim=0) * (rows / size) / learned_rows).sum()
-        loss = loss + (weight_ridge * weight.square().sum(dim=(1, 2))).sum()
-        loss = loss + (bias_ridge * bias.square().sum(dim=1)).sum()
-        optimizer.zero_grad()
-        torch.autograd.backward(loss)
+        batch, logged = standardise(x[index]), a[index]
+        logits = start + _logged_logits(batch, logged, weight.data, bias.data)  # (batch, folds)
+        # Each fold's mean is over the rows it learns from: a batch has size/rows of them in expectation.
+        errors = (logits.sigmoid() - v[index, None]) * learns[index] * (rows / size / learned_rows)  # (batch, folds)
+        weight.grad, bias.grad = _gradients(batch, logged, errors, actions + 1)
+        weight.grad += 2 * weight_ridge[:, None, None] * weight.data
+        bias.grad += 2 * bias_ridge[:, None] * bias.data
         optimizer.step()
         if step >= steps // 2:
             mean_weight += weight.data
@@ -129,6 +127,26 @@ def _logged_logits(x: Tensor, action: Tensor, weight: Tensor, bias: Tensor) -> T
         return own + logits[:, :, -1]
     own_weight = weight[:, action] + weight[:, -1:]  # (folds, batch, features)
     return ((own_weight * x).sum(dim=2) + bias[:, action] + bias[:, -1:]).T
+
+
+def _gradients(x: Tensor, action: Tensor, errors: Tensor, outputs: int) -> tuple[Tensor, Tensor]:
+    """Of Σ cross-entropy with respect to weight and bias, from its derivatives by the logits, `errors`: (batch, folds).
+
+    Written out: what autograd does beside the products costs more than the products of a small problem.
+    """
+    folds = errors.shape[1]
+    if outputs <= _FEW_ACTIONS + 1:
+        by_output = errors.new_zeros(len(x), folds, outputs)
+        by_output.scatter_(2, action[:, None, None].expand(-1, folds, 1), errors[:, :, None])
+        by_output[:, :, -1] = errors
+        return (by_output.flatten(1).T @ x).view(folds, outputs, -1), by_output.sum(dim=0)
+    weight = errors.new_zeros(folds, outputs, x.shape[1])
+    weight.index_add_(1, action, errors.T[:, :, None] * x)
+    weight[:, -1] = errors.T @ x
+    bias = errors.new_zeros(folds, outputs)
+    bias.index_add_(1, action, errors.T)
+    bias[:, -1] = errors.sum(dim=0)
+    return weight, bias
 
 
 def _order(rows: int, needed: int, seed: int) -> Tensor:

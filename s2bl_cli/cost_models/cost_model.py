@@ -20,6 +20,7 @@ import torch
 
 from s2bl_cli.cost_models.action_logits import NO_FOLD, ActionLogits, fit_action_logits
 from s2bl_cli.cost_models.settings import CostModelSettings
+from s2bl_cli.models.context_tensor import context_tensor
 
 CPU = torch.device("cpu")
 
@@ -38,7 +39,7 @@ class CostModel:
 
     def predict(self, context: npt.NDArray[np.generic], fold: Ints | None = None) -> npt.NDArray[np.float32]:
         """(rows, actions) costs. With folds, each row by the model that skipped the row's fold."""
-        x = torch.from_numpy(np.ascontiguousarray(context)).to(self.device)
+        x = context_tensor(context, self.device)
         if fold is None or self.logits.folds == 1:
             return self._costs(x, 0)
         order = np.argsort(fold, kind="stable")

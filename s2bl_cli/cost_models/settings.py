@@ -11,9 +11,9 @@ class CostModelSettings:
     epochs: int = 20
     batch_size: int = 512
     least_steps: int = 300  # few rows are gone over more often
-    most_steps: int = 3000  # many rows are not all needed: the model is linear
+    most_steps: int = 600  # many rows are not all needed: the model is linear
     lr: float = 0.01  # Adam
-    spread: float = 2.0  # prior standard deviation of a logit: the smaller, the more ridge
+    spread: float = 4.0  # prior standard deviation of a logit: the smaller, the more ridge
     seed: int = 0
 
     def steps(self, rows: int) -> int:

@@ -1,15 +1,62 @@
-"""What `evaluate` can be asked to do."""
+"""What `evaluate` can be asked to do. Importing this module does not import torch."""
 
 from dataclasses import dataclass
 
-from s2bl_cli.settings import check_settings, setting
+from s2bl_cli.errors import SettingError, one_line
+from s2bl_cli.registry import BOUNDS, DIVERGENCES, ESTIMATORS, HEALTH, LABEL_METRICS, METRICS
+from s2bl_cli.settings import Between, check_settings, setting
+
+AUTO = "auto"
+GROUPS = {
+    "labels": LABEL_METRICS.names,
+    "value": ESTIMATORS.names,
+    "divergence": DIVERGENCES.names,
+    "bound": BOUNDS.names,
+    "health": HEALTH.names,
+}
+ALL = "all"
+_INTERVALS = ("normal", "bernstein", "bootstrap")
 
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """On which rows."""
+    """On which rows, by which metrics, with which intervals."""
 
-    split: str = setting("test", "rows to score on", choices=lambda: ("test", "train", "all"))
+    split: str = setting(
+        AUTO,
+        "rows to score on; auto: the test split where the log has one, else all",
+        choices=lambda: (AUTO, "test", "train", "all"),
+    )
+    metrics: str = setting(
+        ALL,
+        f"what to measure: comma-separated metrics, or groups of them ({', '.join(GROUPS)}); all: what the log allows",
+        metavar="METRICS",
+    )
+    interval: str = setting("normal", "how intervals of values from the log are made", choices=lambda: _INTERVALS)
+    level: float = setting(0.95, "level of intervals and bounds", rule=Between(0.5, 0.99999))
+    nu: float = setting(
+        0.001, "truncation ν: propensities below it count as ν, in tips and the bound", rule=Between(0, 1)
+    )
+    missing_model: bool = setting(
+        False, "feedback is missing depending on context and action: weight known rows by a model of it"
+    )
+    folds: int = setting(5, "folds in which reward and missingness models are cross-fitted", rule=Between(2, 100))
+    draws: int = setting(1000, "draws of the bootstrap", rule=Between(50, 1_000_000))
+    seed: int = setting(0, "seed of folds, models and bootstrap", rule=Between(0, 2**32 - 1))
 
     def __post_init__(self) -> None:
         check_settings(self)
+        _ = self.chosen
+
+    @property
+    def chosen(self) -> tuple[str, ...]:
+        """The metrics, in the registry's order."""
+        words = [word.strip() for word in self.metrics.split(",")]
+        unknown = [word for word in words if word not in (ALL, *GROUPS, *METRICS.names)]
+        if unknown:
+            raise SettingError(
+                f"--metrics must be of {ALL}, {', '.join(GROUPS)}, {', '.join(METRICS.names)}, "
+                f"found {one_line(unknown[0], 40)!r}"
+            )
+        wanted = {name for word in words for name in (METRICS.names if word == ALL else GROUPS.get(word, (word,)))}
+        return tuple(name for name in METRICS.names if name in wanted)

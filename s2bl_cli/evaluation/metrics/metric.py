@@ -1,4 +1,4 @@
-"""What a metric is: a name and a value for every row; the score is their mean."""
+"""What a metric with labels is: a name and a value for every row; the score is their mean."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,3 +18,5 @@ class Metric:
     name: str
     of_policy: Callable[[Floats, Ints], Floats]
     of_draws: Callable[[Ints, Ints], Floats] | None = None
+    by_class: bool = False  # one score a class, instead of one over all rows
+    as_cost: bool = False  # the value is a probability of being right, to be turned into an expected cost

@@ -1,0 +1,153 @@
+"""Action probabilities that another tool made: a Parquet with one row a decision, aligned with the rows of a log.
+
+    one column of lists, fixed-size lists, or float32 binary, one value an action;  or columns p0, p1, … one an action
+
+Read in pieces: a file of many actions is large.
+"""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from s2bl_cli.contract.document import KEY, decode_document
+from s2bl_cli.contract.input_files import DAMAGED, PARQUET_MAGIC, InputFile, damaged, open_input, open_parquet
+from s2bl_cli.contract.lineage import Source
+from s2bl_cli.contract.logs.checks import fixed_binary_view
+from s2bl_cli.errors import ContractError, one_line
+
+SUM_TOLERANCE = 1e-3  # float32 sums over thousands of actions; unnormalised scores are off by far more
+
+Floats = npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class ProbabilityFile:
+    """What is known of it before its values are read. `columns` is one list column, or p0, p1, …"""
+
+    name: str
+    path: str
+    columns: tuple[str, ...]
+    rows: int
+    source: Source
+
+    @property
+    def is_wide(self) -> bool:
+        return len(self.columns) > 1 or self.columns == ("p0",)
+
+    def batches(self, actions: int, batch_rows: int) -> Iterator[Floats]:
+        """(rows, actions) pieces in row order, each value checked."""
+        at = 0
+        try:
+            with pq.ParquetFile(self.path, pre_buffer=False) as parquet:
+                for batch in parquet.iter_batches(batch_size=batch_rows, columns=list(self.columns)):
+                    values = self._values(batch, actions, at)
+                    self._check(values, at)
+                    at += batch.num_rows
+                    yield values
+        except DAMAGED as error:
+            raise damaged(self.name, error) from error
+
+    def _values(self, batch: pa.RecordBatch, actions: int, at: int) -> Floats:
+        if self.is_wide:
+            if len(self.columns) != actions:
+                raise ContractError(f"{self.name}: its actions are {len(self.columns)}, the log's {actions}")
+            columns = [batch.column(name).cast(pa.float32(), safe=False) for name in self.columns]
+            return np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
+        column = batch.column(self.columns[0])
+        if pa.types.is_fixed_size_binary(column.type) and not column.null_count:
+            width = column.type.byte_width // 4
+            values = fixed_binary_view(column, np.dtype(np.float32)) if column.type.byte_width % 4 == 0 else None
+        else:
+            values, width = self._list_values(column, actions, at)
+        if values is None or width != actions:
+            raise ContractError(f"{self.name}: its actions are {width}, the log's {actions}")
+        return values
+
+    def _list_values(self, column: pa.Array, actions: int, at: int) -> tuple[Floats | None, int]:
+        if column.null_count:
+            raise ContractError(
+                f"{self.name}: probabilities must not be null: row {at + int(np.argmax(column.is_null()))} is"
+            )
+        lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
+        if (lengths != actions).any():
+            return None, int(lengths[np.argmax(lengths != actions)])
+        flat = pc.list_flatten(column).cast(pa.float32(), safe=False)
+        return flat.to_numpy(zero_copy_only=False).reshape(len(column), actions), actions
+
+    def _check(self, values: Floats, at: int) -> None:
+        with np.errstate(invalid="ignore", over="ignore"):
+            sums = values.sum(axis=1)
+            bad = ~((np.abs(sums - 1) <= SUM_TOLERANCE) & (values >= 0).all(axis=1))
+        if bad.any():
+            first = int(bad.argmax())
+            raise ContractError(
+                f"{self.name}: each row must hold probabilities that sum to 1: {int(bad.sum()):,} rows of {len(bad):,} "
+                f"do not, the first is row {at + first} with a sum of {sums[first]:g}; normalise them"
+            )
+
+
+def is_probability_file(name: str) -> bool:
+    """Whether a policy's name is that of a Parquet. (Only of a plain file: a pipe can be read once.)"""
+    if not os.path.isfile(name):
+        return False
+    with open_input(name) as file:
+        return file.start(len(PARQUET_MAGIC)) == PARQUET_MAGIC
+
+
+@contextlib.contextmanager
+def open_probabilities(name: str) -> Iterator[ProbabilityFile]:
+    """Schema and row count; the values are checked when they are read."""
+    with open_input(name) as file:
+        with open_parquet(file) as parquet:
+            try:
+                schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
+            except DAMAGED as error:
+                raise damaged(file.name, error) from error
+        _refuse_own_kinds(schema, file)
+        source = Source("policy", file.sha256(), file.base_name)
+        yield ProbabilityFile(file.base_name, file.path, _columns(schema, file), rows, source)
+
+
+def _refuse_own_kinds(schema: pa.Schema, file: InputFile) -> None:
+    raw = (schema.metadata or {}).get(KEY.encode())
+    if raw is not None:
+        kind = decode_document(raw, file.name).get("kind")
+        raise ContractError(
+            f"{file.name} is a Parquet file of {one_line(kind, 40)}, but a policy is needed here (s2bl train makes "
+            f"them), or logging, uniform, or a Parquet of action probabilities"
+        )
+
+
+def _columns(schema: pa.Schema, file: InputFile) -> tuple[str, ...]:
+    numbered: list[str] = []
+    while f"p{len(numbered)}" in schema.names:
+        numbered.append(f"p{len(numbered)}")
+    if numbered and all(_is_number(schema.field(name).type) for name in numbered):
+        return tuple(numbered)
+    lists = [field.name for field in schema if _is_list(field.type)]
+    if len(lists) == 1:
+        return (lists[0],)
+    found = f"{len(lists)} columns of lists" if lists else one_line(", ".join(schema.names) or "none", 80)
+    raise ContractError(
+        f"{file.name}: a Parquet of action probabilities must have one column of lists (or float32 binary), one value "
+        f"an action, or columns p0, p1, …; found {found}"
+    )
+
+
+def _is_number(kind: Any) -> bool:
+    return bool(pa.types.is_floating(kind) or pa.types.is_integer(kind))
+
+
+def _is_list(kind: Any) -> bool:
+    if pa.types.is_fixed_size_binary(kind):
+        return True
+    is_list = pa.types.is_list(kind) or pa.types.is_large_list(kind) or pa.types.is_fixed_size_list(kind)
+    return is_list and _is_number(kind.value_type)

@@ -1,0 +1,18 @@
+"""Direct method.
+
+    V̂ = mean(f)
+
+Domain: needs a reward model (cross-fitted: each row by a model that has not seen it).
+Limits: no variance from weights; as biased as the model. Its interval is for the mean of f, not for the value.
+Source: Dudík et al. 2011.
+"""
+
+from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms
+
+
+def _terms(rows: KnownRows) -> Terms:
+    _, f = rows.model
+    return Terms(f[None], width=rows.reward_span, note="the interval leaves out the model's bias")
+
+
+ESTIMATOR = Estimator("dm", _terms, needs_model=True)

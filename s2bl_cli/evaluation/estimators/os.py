@@ -1,0 +1,43 @@
+"""Optimistic shrinkage of the weights.
+
+    V̂ = mean(ŵ r),  ŵ = λ w/(w² + λ)
+
+λ is the one of a grid with the least var/n + (mean((w − ŵ) r))²: variance and an estimate of the squared bias.
+
+Domain: any finite rewards.
+Limits: λ → ∞ is `ips`, λ → 0 is 0. ŵ is at most √λ/2.
+Source: Su et al. 2020 (there for DR).
+"""
+
+import math
+
+import numpy as np
+
+from s2bl_cli.evaluation.estimators.estimator import Estimator, Floats, KnownRows, Terms
+
+_GRID = 10.0 ** np.arange(6, -3, -1)  # times the square of the largest weight
+
+
+def shrunk(w: Floats, lam: float) -> Floats:
+    return lam * w / (w**2 + lam)
+
+
+def _terms(rows: KnownRows) -> Terms:
+    lam = _chosen(rows)
+    width = rows.reward_span * min(rows.largest_weight, math.sqrt(lam) / 2)
+    return Terms((shrunk(rows.w, lam) * rows.r)[None], width=width, note=f"λ = {lam:.4g}")
+
+
+def _chosen(rows: KnownRows) -> float:
+    w, r = rows.w, rows.r
+    top = max(1.0, float(w.max()) ** 2)
+    best, least = math.inf, math.inf
+    for lam in top * _GRID:
+        values = shrunk(w, lam) * r
+        error = float(values.var()) / rows.n + float((w * r - values).mean()) ** 2
+        if error < least:
+            best, least = float(lam), error
+    return best
+
+
+ESTIMATOR = Estimator("os", _terms)

@@ -1,0 +1,25 @@
+"""Self-normalised doubly robust.
+
+    V̂ = mean(f) + Σ w (r − q) / Σ w
+
+Domain: needs a reward model, cross-fitted; some w > 0.
+Limits: q̂ = 0 is `snips`.
+Source: Thomas & Brunskill 2016, for one step.
+"""
+
+import numpy as np
+
+from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms, Values
+
+
+def _of_means(means: Values) -> Values:
+    value: Values = means[0] + means[1] / means[2]
+    return value
+
+
+def _terms(rows: KnownRows) -> Terms:
+    (q, f), w = rows.model, rows.w
+    return Terms(np.stack([f, w * (rows.r - q), w]), _of_means)
+
+
+ESTIMATOR = Estimator("sndr", _terms, needs_model=True)

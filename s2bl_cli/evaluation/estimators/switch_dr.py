@@ -1,0 +1,44 @@
+"""Switch doubly robust: DR where the weight is at most t, the direct method elsewhere.
+
+    V̂ = mean(f + 1[w ≤ t] w (r − q))
+
+t is the one of ten that has the least var/n + (span · mean(w 1[w > t]))²: variance, and a bound of the squared bias.
+
+Domain: needs a reward model, cross-fitted.
+Limits: t = ∞ is `dr`, t = 0 is `dm`. As rows grow, so does the chosen t.
+Source: Wang, Agarwal & Dudík 2017.
+"""
+
+import numpy as np
+
+from s2bl_cli.evaluation.estimators.estimator import Estimator, Floats, KnownRows, Terms
+
+_QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
+
+
+def _terms(rows: KnownRows) -> Terms:
+    t = _chosen(rows)
+    return Terms(
+        switched(rows, t)[None],
+        width=rows.reward_span * (1 + 2 * min(t, rows.largest_weight)),
+        note=f"switches at w = {t:.4g}",
+    )
+
+
+def switched(rows: KnownRows, t: float) -> Floats:
+    (q, f), w = rows.model, rows.w
+    return f + np.where(w <= t, w * (rows.r - q), 0.0)
+
+
+def _chosen(rows: KnownRows) -> float:
+    w = rows.w
+    best, least = float(w.max()), np.inf
+    for t in np.quantile(w, _QUANTILES)[::-1]:
+        bias = rows.reward_span * float(np.where(w > t, w, 0).mean())
+        error = float(switched(rows, t).var()) / rows.n + bias**2
+        if error < least:
+            best, least = float(t), error
+    return best
+
+
+ESTIMATOR = Estimator("switch-dr", _terms, needs_model=True)

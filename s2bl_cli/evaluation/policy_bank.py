@@ -1,0 +1,86 @@
+"""Many policies on one batch of contexts. Linear ones are stacked into one wide product.
+
+The standardisation of a linear policy is folded into its weights:
+
+    W·((x − shift)·scale) + b = (W·scale)·(x − origin) + [b − W·((shift − origin)·scale)]
+
+with one origin for all of them, so a batch is converted and shifted once, however many policies there are. (Not
+origin 0: features far from 0, such as times, would lose their digits in float32.)
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from s2bl_cli.contract.policies import LoadedPolicy
+from s2bl_cli.models.context_tensor import context_tensor
+from s2bl_cli.models.network import PolicyNetwork, network_from, on_device
+
+_NUMBERS_AT_ONCE = 1 << 22  # probabilities of a batch held at a time
+_ROWS_AT_ONCE = 512  # through a network: a row of a log is small, but a ResNet makes hundreds of kilobytes of it
+
+Probabilities = npt.NDArray[np.float32]  # (rows, members, actions)
+
+
+class PolicyBank:
+    """The networks on the device, linear ones as one matrix."""
+
+    def __init__(self, policies: Sequence[LoadedPolicy], device: torch.device) -> None:
+        self._device = device
+        networks = [network_from(one.policy.network, one.policy.tensors, one.name) for one in policies]
+        self._stacked: list[int] = []
+        self._alone: list[tuple[int, PolicyNetwork]] = []
+        folded: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = []
+        origin: npt.NDArray[Any] | None = None
+        for index, (one, network) in enumerate(zip(policies, networks, strict=True)):
+            if one.policy.network.model == "linear":
+                origin = network.shift.numpy().astype(np.float64) if origin is None else origin
+                maps = _folded(network, origin) if len(network.shift) == len(origin) else None
+                if maps is not None and (not folded or maps[1].shape == folded[0][1].shape):
+                    self._stacked.append(index)
+                    folded.append(maps)
+                    continue
+            self._alone.append((index, on_device(network, device).eval()))
+        if folded:
+            assert origin is not None
+            self._origin = torch.from_numpy(origin.astype(np.float32)).to(device)
+            self._weight = torch.from_numpy(np.stack([weight for weight, _ in folded])).to(device)
+            self._bias = torch.from_numpy(np.stack([bias for _, bias in folded])).to(device)  # (members, actions)
+
+    @torch.no_grad()
+    def probabilities(self, context: npt.NDArray[np.generic]) -> Iterator[tuple[list[int], Probabilities]]:
+        """π(·|x) of every policy: which ones, and (rows, members, actions) of them, a few policies at a time."""
+        batch = context_tensor(context, self._device)
+        if self._stacked:
+            x = batch.flatten(1).to(torch.float32) - self._origin  # (rows, features)
+            actions = self._bias.shape[1]
+            members = max(1, _NUMBERS_AT_ONCE // max(1, len(x) * actions))
+            for start in range(0, len(self._stacked), members):
+                chosen = slice(start, start + members)
+                weight, bias = self._weight[chosen].flatten(0, 1), self._bias[chosen].flatten()
+                logits = torch.addmm(bias, x, weight.T)
+                yield self._stacked[chosen], _softmax(logits.view(len(x), -1, actions))
+        for index, network in self._alone:
+            parts = [network(part) for part in torch.split(batch, _ROWS_AT_ONCE)]
+            logits = torch.cat(parts)
+            yield [index], _softmax(logits[:, None, :])
+
+
+def _softmax(logits: Tensor) -> Probabilities:
+    pi: Probabilities = torch.softmax(logits, dim=2).cpu().numpy()
+    return pi
+
+
+def _folded(network: PolicyNetwork, origin: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+    """Weight and bias for contexts less the origin; None where float32 cannot hold them."""
+    tensors = {name: tensor.numpy().astype(np.float64) for name, tensor in network.state_dict().items()}
+    weight, bias = tensors["body.1.weight"], tensors["body.1.bias"]
+    with np.errstate(over="ignore", invalid="ignore"):
+        scaled = weight * tensors["scale"]
+        moved = bias - scaled @ (tensors["shift"] - origin)
+        scaled, moved = scaled.astype(np.float32), moved.astype(np.float32)
+    return (scaled, moved) if np.isfinite(scaled).all() and np.isfinite(moved).all() else None

@@ -1,0 +1,367 @@
+"""Estimators of value: by hand, at their limits, beside Open Bandit Pipeline's, and their intervals."""
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from s2bl_cli.evaluation.estimators import os as shrinkage
+from s2bl_cli.evaluation.estimators import switch_dr
+from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms
+from s2bl_cli.evaluation.estimators.ppi_dr import doubly_robust_outcome, prediction_powered
+from s2bl_cli.evaluation.intervals import (
+    IntervalSettings,
+    bernstein_half_width,
+    estimates,
+    normal_quantile,
+    reweighted,
+    standard_error,
+)
+from s2bl_cli.registry import ESTIMATORS
+
+OF_KNOWN_ROWS = [name for name in ESTIMATORS.names if name != "ppi-dr"]
+
+
+def _estimator(name: str) -> Estimator:
+    estimator: Estimator = ESTIMATORS.load(name)
+    return estimator
+
+
+def _value(name: str, rows: KnownRows) -> float:
+    terms = _estimator(name).terms(rows)
+    assert terms is not None
+    return terms.estimate
+
+
+def _rows(r: Any, p: Any, pi: Any, q: Any = None, f: Any = None, nu: float = 0.0) -> KnownRows:
+    arrays = [None if x is None else np.asarray(x, np.float64) for x in (r, p, pi, q, f)]
+    return KnownRows(*arrays, nu)  # type: ignore[arg-type]
+
+
+def _random_rows(n: int = 200, seed: int = 0, low: float = 0.0) -> KnownRows:
+    rng = np.random.default_rng(seed)
+    return _rows(
+        rng.uniform(low, 1, n), rng.uniform(0.1, 0.9, n), rng.uniform(0, 0.9, n), rng.random(n), rng.random(n), 0.2
+    )
+
+
+# Weights 1/2, 3, 1; rewards 1, 0, 1; models q 0.5 0.5 1 and f 0.4 0.2 0.6.
+THREE = _rows([1, 0, 1], [0.5, 0.25, 0.5], [0.25, 0.75, 0.5], [0.5, 0.5, 1], [0.4, 0.2, 0.6], nu=0.3)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("ips", (0.5 + 0 + 1) / 3),
+        ("empirical-ips", (0.5 + 0 + 1) / 3),
+        ("tips", (0.25 / 0.5 + 0 + 0.5 / 0.5) / 3),  # the row below ν has no reward
+        ("snips", 1.5 / 4.5),
+        ("dm", 1.2 / 3),
+        ("dr", (0.4 + 0.25 + 0.2 - 1.5 + 0.6 + 0) / 3),
+        ("sndr", 0.4 + (0.25 - 1.5 + 0) / 4.5),
+        ("ix", (0.25 / (0.5 + 0.5 / math.sqrt(3)) + 0.5 / (0.5 + 0.5 / math.sqrt(3))) / 3),
+        ("ls", (math.log(1 + 0.5 / math.sqrt(3)) + math.log(1 + 1 / math.sqrt(3))) * math.sqrt(3) / 3),
+        ("lse", math.log((math.exp(-(3**-0.75) / 2) + 1 + math.exp(-(3**-0.75))) / 3) / -(3**-0.75)),
+        ("beta-ips", (-0.25 + 0 + 0) / 5.75 * (1 - 1.5) + 0.5),  # β = Σ(w² − w)r / Σ(w² − w) = −0.25/5.75
+    ],
+)
+def test_three_rows_by_hand(name: str, value: float) -> None:
+    assert _value(name, THREE) == pytest.approx(value, rel=1e-12)
+
+
+def test_truncation_counts_small_propensities_as_nu() -> None:
+    """p = 0.1 counts as 0.4: 0.2/0.4, and 0.5/0.5."""
+    rows = _rows([1, 1], [0.1, 0.5], [0.2, 0.5], nu=0.4)
+    assert _value("tips", rows) == pytest.approx((0.5 + 1) / 2)
+
+
+def test_switch_and_shrinkage_by_hand() -> None:
+    """At t = 1 the weight 3 is dropped; at λ = 2, ŵ = 2w/(w² + 2)."""
+    assert switch_dr.switched(THREE, 1.0) == pytest.approx([0.4 + 0.25, 0.2, 0.6 + 0])
+    assert shrinkage.shrunk(THREE.w, 2.0) == pytest.approx([1 / 2.25, 6 / 11, 2 / 3])
+
+
+@pytest.mark.parametrize("name", [name for name in OF_KNOWN_ROWS if name not in ("ix", "ls", "lse", "os", "dm")])
+def test_the_logging_policy_has_the_mean_reward(name: str) -> None:
+    """All weights are 1; with a model that is right for it, where one is needed."""
+    rng = np.random.default_rng(1)
+    p, r = rng.uniform(0.1, 1, 50), rng.random(50)
+    rows = _rows(r, p, p, np.full(50, 0.3), np.full(50, 0.3), nu=0.0)
+    assert _value(name, rows) == pytest.approx(r.mean(), rel=1e-12)
+
+
+@pytest.mark.parametrize("name", ["ix", "ls", "lse", "os"])
+def test_biased_estimators_approach_ips_as_rows_grow(name: str) -> None:
+    """The same rows over and over: γ and λ vanish, the rest stays."""
+    few = _random_rows(40)
+    many = KnownRows(*(np.tile(x, 2500) for x in (few.r, few.p, few.pi, few.q, few.f)), few.nu)  # type: ignore[arg-type]
+    ips = _value("ips", few)
+    assert abs(_value(name, many) - ips) < 0.02 * ips
+    assert abs(_value(name, many) - ips) < abs(_value(name, few) - ips)
+
+
+@pytest.mark.parametrize("name", ["ix", "ls", "lse", "os"])
+def test_pessimists_are_not_above_ips(name: str) -> None:
+    rows = _random_rows(60, seed=3)
+    assert _value(name, rows) <= _value("ips", rows)
+
+
+@pytest.mark.parametrize("name", ["snips", "beta-ips"])
+def test_adding_a_constant_to_the_rewards_adds_it_to_the_value(name: str) -> None:
+    rows = _random_rows()
+    moved = KnownRows(rows.r + 5, rows.p, rows.pi, rows.q, rows.f, rows.nu)
+    assert _value(name, moved) == pytest.approx(_value(name, rows) + 5, rel=1e-9)
+
+
+def test_without_a_model_dr_is_ips_and_sndr_snips() -> None:
+    rows = _random_rows()
+    zero = np.zeros(rows.n)
+    bare = KnownRows(rows.r, rows.p, rows.pi, zero, zero, rows.nu)
+    assert _value("dr", bare) == pytest.approx(_value("ips", rows))
+    assert _value("sndr", bare) == pytest.approx(_value("snips", rows))
+    assert switch_dr.switched(rows, math.inf) == pytest.approx(_estimator("dr").terms(rows).values[0])  # type: ignore[union-attr]
+    assert switch_dr.switched(rows, -1.0) == pytest.approx(rows.f)
+
+
+def test_estimators_for_rewards_from_zero_on_refuse_others() -> None:
+    rows = _random_rows(low=-1)
+    assert _estimator("ls").terms(rows) is None
+    assert _estimator("lse").terms(rows) is None
+    terms = _estimator("ix").terms(rows)
+    assert terms is not None
+    assert terms.lower_bound is None
+
+
+def test_a_policy_that_never_does_what_was_logged_has_no_snips() -> None:
+    rows = _rows([1, 0], [0.5, 0.5], [0, 0])
+    (found,) = estimates([_estimator("snips").terms(rows)], IntervalSettings())  # type: ignore[list-item]
+    assert found is None
+
+
+@pytest.mark.parametrize("name", OF_KNOWN_ROWS)
+def test_estimators_go_by_their_names_and_document_domain_limits_and_source(name: str) -> None:
+    estimator = _estimator(name)
+    assert estimator.name == name
+    module = ESTIMATORS.entries[name].target.partition(":")[0].replace(".", "/")
+    text = (Path(__file__).parent.parent / "s2bl_cli" / f"{module}.py").read_text()
+    assert all(f"\n{word}: " in text for word in ("Domain", "Limits", "Source"))
+
+
+# --- beside Open Bandit Pipeline ---
+
+STORED = json.loads((Path(__file__).parent / "obp_figures.json").read_text())
+
+
+@pytest.mark.parametrize("name", STORED["values"])
+def test_the_same_as_open_bandit_pipeline(name: str) -> None:
+    """OBP 0.5.5 on the stored rows; `bench/estimators.py --store` made the figures."""
+    stored = {key: np.asarray(values) for key, values in STORED["rows"].items()}
+    index = np.arange(len(stored["a"]))
+    rows = KnownRows(
+        stored["r"],
+        stored["p"],
+        stored["pi"][index, stored["a"]],
+        stored["q"][index, stored["a"]],
+        (stored["pi"] * stored["q"]).sum(axis=1),
+        STORED["nu"],
+    )
+    if name == "switch-dr":
+        value = float(switch_dr.switched(rows, STORED["switch"]).mean())
+    elif name == "os":
+        value = float((shrinkage.shrunk(rows.w, STORED["shrinkage"]) * rows.r).mean())
+    else:
+        value = _value(name, rows)
+    assert value == pytest.approx(STORED["values"][name], abs=1e-6)
+
+
+# --- standard errors and intervals ---
+
+
+def test_normal_interval_of_a_mean_by_hand() -> None:
+    values = np.array([1.0, 2.0, 6.0])
+    (found,) = estimates([Terms(values[None])], IntervalSettings(level=0.9))
+    assert found is not None
+    error = values.std(ddof=1) / math.sqrt(3)
+    assert found.stderr == pytest.approx(error)
+    assert (found.low, found.high) == pytest.approx((3 - 1.6448536 * error, 3 + 1.6448536 * error), rel=1e-6)
+    assert (found.interval, found.rows) == ("normal", 3)
+
+
+def test_standard_error_of_a_ratio_is_the_delta_methods() -> None:
+    """Σwr/Σw has the influence w(r − v)/w̄."""
+    rows = _random_rows()
+    terms = _estimator("snips").terms(rows)
+    assert terms is not None
+    influence = rows.w * (rows.r - terms.estimate) / rows.w.mean()
+    wanted = influence.std(ddof=1) / math.sqrt(rows.n)
+    assert standard_error(terms) == pytest.approx(wanted, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", OF_KNOWN_ROWS)
+def test_standard_error_is_what_the_jackknife_says(name: str) -> None:
+    """Leaving rows out one by one, with the estimator's constants as they are: the same to a few percent."""
+    terms = _estimator(name).terms(_random_rows(400, seed=5))
+    assert terms is not None
+    n = terms.values.shape[1]
+    left_out = (terms.values.sum(axis=1, keepdims=True) - terms.values) / (n - 1)
+    replicates = terms.of_means(left_out)
+    jackknife = math.sqrt((n - 1) / n * float(((replicates - replicates.mean()) ** 2).sum()))
+    assert standard_error(terms) == pytest.approx(jackknife, rel=0.03)
+
+
+def test_one_row_has_no_error_and_no_interval() -> None:
+    (found,) = estimates([Terms(np.array([[0.5]]))], IntervalSettings())
+    assert found is not None
+    assert (found.value, found.stderr, found.low, found.high, found.interval) == (0.5, None, None, None, None)
+
+
+def test_bernstein_by_hand_and_only_for_means() -> None:
+    """Maurer and Pontil: √(2V ln(4/δ)/n) + 7b ln(4/δ)/(3(n − 1))."""
+    values = np.array([0.0, 1.0, 1.0, 0.0])
+    log, error = math.log(4 / 0.05), math.sqrt(values.var(ddof=1) / 4)
+    half = math.sqrt(2 * values.var(ddof=1) * log / 4) + 7 * 2 * log / (3 * 3)
+    assert bernstein_half_width(error, 4, 2.0, 0.05) == pytest.approx(half)
+    rows = _random_rows()
+    of_mean, of_ratio = (_estimator(name).terms(rows) for name in ("ips", "snips"))
+    assert of_mean is not None
+    assert of_ratio is not None
+    found = estimates([of_mean, of_ratio], IntervalSettings("bernstein"))
+    assert [one.interval for one in found if one is not None] == ["bernstein", "normal"]
+
+
+@pytest.mark.parametrize("name", ["ips", "tips", "dr", "switch-dr", "os"])
+def test_widths_hold_every_value(name: str) -> None:
+    """Bernstein's inequality is only as true as the interval that the values lie in."""
+    terms = _estimator(name).terms(_random_rows(500, seed=9, low=-1))
+    assert terms is not None
+    assert terms.width is not None
+    assert np.ptp(terms.values) <= terms.width
+
+
+def test_bootstrap_is_near_the_normal_interval_and_the_same_for_the_same_seed() -> None:
+    rows = _random_rows(500)
+    chosen = [terms for name in ("ips", "snips", "beta-ips", "sndr") if (terms := _estimator(name).terms(rows))]
+    normal = estimates(chosen, IntervalSettings())
+    first, second = (estimates(chosen, IntervalSettings("bootstrap", draws=2000, seed=4)) for _ in range(2))
+    assert first == second
+    assert first != estimates(chosen, IntervalSettings("bootstrap", draws=2000, seed=5))
+    for one, other in zip(first, normal, strict=True):
+        assert one is not None
+        assert other is not None
+        assert one.interval == "bootstrap"
+        width = other.high - other.low  # type: ignore[operator]
+        assert one.low == pytest.approx(other.low, abs=0.1 * width)
+        assert one.high == pytest.approx(other.high, abs=0.1 * width)
+
+
+def test_bootstrap_of_equal_rows_is_their_value() -> None:
+    (found,) = estimates([Terms(np.full((1, 37), 0.7))], IntervalSettings("bootstrap", draws=60))
+    assert found is not None
+    assert (found.low, found.high) == pytest.approx((0.7, 0.7), rel=1e-12)
+
+
+def test_own_lower_bounds_by_hand() -> None:
+    """δ = 0.05, n = 3. ix: V̂ − R ln(1/δ)/(2γn), γ = 1/(2√3). ls: (exp(λV̂ − ln(1/δ)/n) − 1)/λ, λ = 1/√3."""
+    found = dict(
+        zip(
+            ("ix", "ls"),
+            estimates([_estimator(name).terms(THREE) for name in ("ix", "ls")], IntervalSettings()),  # type: ignore[misc]
+            strict=True,
+        )
+    )
+    log, root = math.log(20), math.sqrt(3)
+    ix, ls = found["ix"], found["ls"]
+    assert ix is not None
+    assert ls is not None
+    assert ix.low == pytest.approx(ix.value - log / (3 / root))
+    assert ls.low == pytest.approx((math.exp(ls.value / root - log / 3) - 1) * root)
+    assert (ix.high, ix.interval, ls.high, ls.interval) == (None, "lower-bound", None, "lower-bound")
+
+
+def test_equal_weights_change_nothing_and_weights_stand_for_rows() -> None:
+    """A row of weight 2 is a row that is there twice."""
+    rows = _random_rows(30)
+    doubled = np.r_[np.arange(30), [4, 7]]
+    weight = np.ones(30)
+    weight[[4, 7]] = 2
+    repeated = KnownRows(*(x[doubled] for x in (rows.r, rows.p, rows.pi, rows.q, rows.f)), rows.nu)  # type: ignore[index]
+    for name in ("ips", "snips", "dr", "beta-ips"):
+        terms = _estimator(name).terms(rows)
+        assert terms is not None
+        assert reweighted(terms, np.full(30, 3.0)).estimate == pytest.approx(terms.estimate)
+        assert reweighted(terms, weight).estimate == pytest.approx(_value(name, repeated))
+
+
+# --- with the rows without feedback ---
+
+
+def _missing_rows(n: int, m: int, seed: int = 0) -> tuple[npt.NDArray[np.bool_], Any, Any]:
+    rng = np.random.default_rng(seed)
+    f = rng.random(n + m)
+    known = rng.permutation(n + m) < n
+    return known, f[known] + 0.3 * rng.standard_normal(n), f
+
+
+def test_prediction_powered_is_the_formula() -> None:
+    """λ·mean_missing f + mean_known(Y − λf), λ = Cov(Y, f)/((1 + n/m) Var f) over the rows, to sampling noise."""
+    known, y, f = _missing_rows(400, 1200)
+    terms = prediction_powered(known, y, f)
+    assert terms.note is not None
+    lam = float(terms.note.split()[2].rstrip(";"))
+    # Cov and Var of the known rows: the estimate's own moments mix in the missing ones.
+    wanted_lam = np.cov(y, f[known])[0, 1] / ((1 + 400 / 1200) * f[known].var(ddof=1))
+    assert lam == pytest.approx(wanted_lam, abs=0.05)
+    power = lam * 1600 / 1200
+    wanted = lam * f[~known].mean() + (y - lam * f[known]).mean()
+    assert terms.estimate == pytest.approx(wanted, abs=1e-3 * power)
+    variance = lam**2 * f[~known].var(ddof=1) / 1200 + (y - lam * f[known]).var(ddof=1) / 400
+    assert standard_error(terms) == pytest.approx(math.sqrt(variance), rel=0.02)
+
+
+def test_prediction_powered_without_missing_rows_is_dr() -> None:
+    rows = _random_rows()
+    q, f = rows.model
+    outcome = doubly_robust_outcome(rows.r, rows.w, q, f)
+    terms = prediction_powered(np.ones(rows.n, bool), outcome, f)
+    dr = _estimator("dr").terms(rows)
+    assert dr is not None
+    assert terms.estimate == pytest.approx(dr.estimate)
+    assert standard_error(terms) == pytest.approx(standard_error(dr))
+
+
+@given(seed=st.integers(0, 1000), noise=st.floats(0, 3))
+@settings(max_examples=60, deadline=None)
+def test_prediction_powered_is_never_wider_than_dr(seed: int, noise: float) -> None:
+    """Whatever the model is worth: λ falls to 0 where it is worth nothing."""
+    rng = np.random.default_rng(seed)
+    known, y, f = _missing_rows(100, 900, seed)
+    f = f + noise * rng.standard_normal(1000)
+    alone = standard_error(Terms(y[None]))
+    together = standard_error(prediction_powered(known, y, f))
+    assert alone is not None
+    assert together is not None
+    assert together <= alone * 1.01
+
+
+def test_prediction_powered_repairs_missingness_by_weights() -> None:
+    """Rows of high f answer four times as often: the known mean is off, the weighted estimate is not."""
+    rng = np.random.default_rng(0)
+    f = rng.random(40_000)
+    seen = np.where(f > 0.5, 0.4, 0.1)
+    known = rng.random(40_000) < seen
+    y = f + 0.2 * rng.standard_normal(40_000)
+    assert y[known].mean() > 0.62
+    terms = prediction_powered(known, y[known], f, 1 / seen[known])
+    error = standard_error(terms)
+    assert error is not None
+    assert abs(terms.estimate - 0.5) < 4 * error < 0.02
+
+
+def test_normal_quantile() -> None:
+    assert normal_quantile(0.95) == pytest.approx(1.959963984540054)

@@ -1,0 +1,451 @@
+"""What evaluate finds in a log: divergences, bounds, health, policies of every kind, and what it warns of."""
+
+import math
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+import torch
+from learning_fixtures import CPU, arrays_of, blobs, default_device_elsewhere, one_hot, table_policy, write_arrays
+
+from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.lineage import Step
+from s2bl_cli.contract.logs.reading import LogArrays
+from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy, read_policy
+from s2bl_cli.contract.scores import LOGGING_POLICY, read_scores
+from s2bl_cli.errors import SettingError
+from s2bl_cli.evaluation import divergences
+from s2bl_cli.evaluation.bounds import estimator_error_bound, risk_bound
+from s2bl_cli.evaluation.health import CAUTION, NO_TRUST, TRUST, Health, health
+from s2bl_cli.evaluation.policy_bank import PolicyBank
+from s2bl_cli.evaluation.settings import GROUPS, EvaluateSettings
+from s2bl_cli.models.network import build_network, network_from, network_tensors
+from s2bl_cli.registry import METRICS
+
+Run = Callable[..., Any]
+
+# --- divergences and bounds ---
+
+
+def test_a_policy_does_not_diverge_from_itself() -> None:
+    rng = np.random.default_rng(0)
+    pi = rng.dirichlet([1, 1, 1], size=20)
+    assert divergences.exact_kl(pi, pi, np.log(pi)) == (pytest.approx(np.zeros(20)), pytest.approx(np.zeros(20)))
+    p, action = pi[:, 0], rng.integers(0, 3, 20)
+    assert divergences.sampled_kl(p, p).estimate == 0
+    assert divergences.paper_reverse_kl(p, p, action, 3).estimate == 0
+
+
+def test_divergences_by_hand() -> None:
+    """π = (½, ½), π₀ = (¼, ¾): KL(π‖π₀) = ½ ln 2 + ½ ln ⅔, KL(π₀‖π) = ¼ ln ½ + ¾ ln 3/2."""
+    pi, pi0 = np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]])
+    forward, backward = divergences.exact_kl(pi, pi0, np.log(pi0))
+    assert forward == pytest.approx([0.5 * math.log(2) + 0.5 * math.log(2 / 3)])
+    assert backward == pytest.approx([0.25 * math.log(0.5) + 0.75 * math.log(1.5)])
+    # Logged 0 once and 1 three times, as π₀ draws: the sampled figures are the exact ones.
+    logged_pi, p, action = np.full(4, 0.5), np.array([0.25, 0.75, 0.75, 0.75]), np.array([0, 1, 1, 1])
+    assert divergences.sampled_kl(logged_pi, p).estimate == pytest.approx(forward[0])
+    assert divergences.sampled_reverse_kl(logged_pi, p).estimate == pytest.approx(backward[0])
+    # The paper's, whose terms do not depend on the context here, are exact as well; action 2 has no rows and no term.
+    assert divergences.paper_kl(logged_pi, p, action, 3).estimate == pytest.approx(forward[0])
+    assert divergences.paper_reverse_kl(logged_pi, p, action, 3).estimate == pytest.approx(backward[0])
+
+
+def test_probabilities_of_zero_make_divergences_large_not_infinite() -> None:
+    sure = np.array([[1.0, 0.0]], np.float32)
+    forward, backward = divergences.exact_kl(sure[:, ::-1], sure, divergences.log_of(sure))
+    assert 80 < forward[0] < 90
+    assert 80 < backward[0] < 90
+
+
+def test_the_papers_bounds_by_hand() -> None:
+    """ν = ½, n = 100, δ = e⁻³, M = ½: R̂ + 6/150 + √((1/½ + 2)·3/100). Two actions, 4 and 1 rows, the largest term 3."""
+    assert risk_bound(-0.4, 0.5, 100, 0.5, math.exp(-3)) == pytest.approx(-0.4 + 0.04 + math.sqrt(0.12))
+    assert risk_bound(-0.4, -0.1, 100, 0.5, math.exp(-3)) == risk_bound(-0.4, 0, 100, 0.5, math.exp(-3))
+    bound = estimator_error_bound(np.array([1.0, -3, 0, 0, 0]), np.array([0, 0, 0, 0, 2]), 3, 0.05)
+    assert bound == pytest.approx(3 * math.sqrt(2 * math.log(3 / 0.05)) * (0.5 + 1))
+
+
+# --- health ---
+
+
+def _healthy(**changes: Any) -> Health:
+    fine = Health(
+        ess=500, ess_share=0.5, weight_p50=1, weight_p99=3, weight_max=5, mean_weight=1.01, mean_weight_error=0.03,
+        truncated_share=0, unsupported_share=0, rows=1000,
+    )  # fmt: skip
+    return replace(fine, **changes)
+
+
+def test_health_by_hand() -> None:
+    """w = 1 1 2: ess = 16/6; one of four propensities is below ν."""
+    found = health(np.array([1.0, 1, 2]), np.array([0.5, 0.5, 0.5, 0.01]), 0.1, 0.25)
+    assert found.ess == pytest.approx(16 / 6)
+    assert found.ess_share == pytest.approx(16 / 18)
+    assert (found.weight_p50, found.weight_max, found.mean_weight) == (1, 2, pytest.approx(4 / 3))
+    assert (found.truncated_share, found.unsupported_share, found.rows) == (0.25, 0.25, 3)
+    assert health(np.zeros(3), np.ones(3), 0.1, None).ess == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "verdict", "reason"),
+    [
+        ({}, TRUST, "trust: 500 effective rows of 1,000, mean weight near 1"),
+        ({"ess": 60}, CAUTION, "caution: only 60 effective rows of 1,000"),
+        ({"ess": 12}, NO_TRUST, "do not trust: only 12.0 effective rows of 1,000"),
+        ({"unsupported_share": 0.05}, CAUTION, "caution: 5.0% of its choices are of actions that were never logged"),
+        ({"truncated_share": 0.2}, CAUTION, "caution: 20.0% of the propensities are below ν"),
+        ({"mean_weight": 1.1, "mean_weight_error": 0.03}, CAUTION, "caution: the mean weight is 1.100 where 1"),
+        ({"mean_weight": 1.1, "mean_weight_error": 0.001}, NO_TRUST, "do not trust: the mean weight is 1.100"),
+        ({"mean_weight": 1.01, "mean_weight_error": 1e-9}, TRUST, "trust"),
+        ({"concerns": ("it learned from these very rows",)}, CAUTION, "caution: it learned from these very rows"),
+        ({"ess": 60, "unsupported_share": 0.5}, NO_TRUST, "do not trust: 50.0% of its choices"),
+    ],
+)
+def test_verdicts(changes: dict[str, Any], verdict: int, reason: str) -> None:
+    value, text = _healthy(**changes).verdict
+    assert value == verdict
+    assert text.startswith(reason)
+
+
+# --- many policies at once ---
+
+
+def _linear(name: str, seed: int, features: int = 5, shift: float = 0.0, model: str = "linear") -> LoadedPolicy:
+    torch.manual_seed(seed)
+    rng = np.random.default_rng(seed)
+    spec = NetworkSpec(model, ContextSpec("float32", (features,)), 3, (4,) if model == "mlp" else ())
+    tensors = network_tensors(build_network(spec))
+    if model == "linear":
+        tensors["body.1.weight"] = rng.standard_normal((3, features)).astype(np.float32)
+        tensors["body.1.bias"] = rng.standard_normal(3).astype(np.float32)
+    tensors["shift"] = (shift + rng.standard_normal(features)).astype(np.float32)
+    tensors["scale"] = rng.uniform(0.5, 2, features).astype(np.float32)
+    policy = Policy(spec, 1, 1, Step("train", {}, "0"), tensors)
+    return LoadedPolicy(name, policy, None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shift", [0.0, 1e5], ids=["near 0", "far from 0"])
+def test_stacked_policies_are_each_alone(shift: float) -> None:
+    """Linear ones in one product, another model among them; features around 1e5 keep their digits."""
+    policies = [_linear("a", 0, shift=shift), _linear("m", 1, shift=shift, model="mlp"), _linear("b", 2, shift=shift)]
+    context = (shift + np.random.default_rng(3).standard_normal((7, 5))).astype(np.float32)
+    found: dict[int, Any] = {}
+    for members, pi in PolicyBank(policies, CPU).probabilities(context):
+        found |= {member: pi[:, at] for at, member in enumerate(members)}
+    assert sorted(found) == [0, 1, 2]
+    for i, one in enumerate(policies):
+        network = network_from(one.policy.network, one.policy.tensors, one.name).eval()
+        wanted = torch.softmax(network(torch.from_numpy(context)), dim=1).detach().numpy()
+        assert found[i] == pytest.approx(wanted, abs=2e-4 if shift else 1e-6)
+
+
+def test_weights_that_cannot_be_folded_are_left_as_they_are() -> None:
+    """scale · weight is beyond float32; scaled one after the other it is not."""
+    policy = _linear("a", 0)
+    policy.policy.tensors["scale"][:] = 1e38
+    policy.policy.tensors["body.1.weight"][:] *= 100
+    ((_, pi),) = PolicyBank([policy], CPU).probabilities(np.zeros((2, 5), np.float32) + policy.policy.tensors["shift"])
+    assert np.isfinite(pi).all()
+
+
+def test_a_bank_computes_on_the_device_that_is_given() -> None:
+    bank = PolicyBank([_linear("a", 0), _linear("m", 1, model="mlp")], CPU)
+    with default_device_elsewhere():
+        assert len(list(bank.probabilities(np.zeros((2, 5), np.float32)))) == 2
+
+
+# --- policies of every kind ---
+
+TABLE = [[0.9, 0.1], [0.6, 0.4]]
+
+
+def _small(**changes: Any) -> LogArrays:
+    """Contexts 0 0 1 1 of the test split, one train row before and one after them."""
+    rows = arrays_of(
+        one_hot([0, 0, 0, 1, 1, 0], 2),
+        [0, 0, 1, 1, 0, 0],
+        [0.75, 0.75, 0.25, 0.5, 0.5, 0.75],
+        [-1, -1, 0, -1, 0, -1],
+        label=[0, 0, 0, 1, 1, 0],
+        is_test=[False, True, True, True, True, False],
+    )
+    return replace(rows, **changes)
+
+
+def _values(path: Path, policy: str) -> dict[str, float]:
+    table, _ = read_scores([str(path)])
+    return {
+        row["metric"]: row["value"] for row in table.to_pylist() if row["policy"] == policy and row["label"] is None
+    }
+
+
+def test_uniform_and_logging_policy_by_hand(run: Run, tmp_path: Path) -> None:
+    """Test rows: p = ¾ ¼ ½ ½, rewards 1 0 1 0. Uniform: (½/¾ + ½/½)/4. Logging: the mean reward ½, named or not."""
+    write_arrays(tmp_path / "log.parquet", _small(), 2)
+    assert run("evaluate", "uniform", "logging", "--logs", "log.parquet", "--metrics", "value,labels").code == 0
+    uniform, logging = (_values(tmp_path / "scores.parquet", name) for name in ("uniform", LOGGING_POLICY))
+    assert uniform["ips"] == pytest.approx((2 / 3 + 1) / 4)
+    assert uniform["sampled-accuracy"] == pytest.approx(0.5)
+    assert uniform["true-risk"] == pytest.approx(-0.5)
+    assert logging["ips"] == logging["snips"] == pytest.approx(0.5)
+    assert "dr" in uniform
+    assert "dr" not in logging  # its whole distribution is not in the log
+    table, lineage = read_scores([str(tmp_path / "scores.parquet")])
+    assert set(table["method"].to_pylist()) == {"uniform", LOGGING_POLICY}
+    assert [source.role for source in lineage[0].inputs] == ["logs"]
+
+
+def _probabilities(form: str, pi: Any) -> pa.Table:
+    pi = np.asarray(pi, np.float32)
+    if form == "binary":
+        return pa.table({"pi": pa.array([row.tobytes() for row in pi], pa.binary(4 * pi.shape[1]))})
+    if form == "columns":
+        return pa.table({"id": np.arange(len(pi)), **{f"p{a}": pi[:, a] for a in range(pi.shape[1])}})
+    kind = pa.list_(pa.float64()) if form == "lists" else pa.list_(pa.float32(), pi.shape[1])
+    return pa.table({"pi": pa.array(pi.tolist(), kind)})
+
+
+@pytest.mark.parametrize("form", ["binary", "columns", "lists", "fixed-size lists"])
+@pytest.mark.parametrize("which", ["whole log", "scored rows"])
+def test_probabilities_of_another_tool_are_scored_as_the_policy_that_made_them(
+    run: Run, tmp_path: Path, form: str, which: str
+) -> None:
+    write_arrays(tmp_path / "log.parquet", _small(), 2)
+    table_policy(tmp_path / "p.safetensors", TABLE)
+    pi = np.asarray(TABLE)[[0, 0, 0, 1, 1, 0]]
+    pq.write_table(_probabilities(form, pi if which == "whole log" else pi[1:5]), "other.parquet", row_group_size=3)
+    ran = run("evaluate", "p.safetensors", "other.parquet", "--logs", "log.parquet")
+    assert ran.code == 0, ran.stderr
+    own, other = (_values(tmp_path / "scores.parquet", name) for name in ("p.safetensors", "other.parquet"))
+    assert own.keys() == other.keys()
+    assert own == pytest.approx(other, rel=1e-5, abs=1e-6)
+    table, lineage = read_scores([str(tmp_path / "scores.parquet")])
+    assert {row["method"] for row in table.to_pylist()} == {"wce-s2bl", "other", LOGGING_POLICY}
+    assert [source.name for source in lineage[0].inputs] == [None, "other.parquet", None]
+
+
+@pytest.mark.parametrize(
+    ("table", "line"),
+    [
+        (
+            _probabilities("lists", np.full((5, 2), 0.5)),
+            "other.parquet does not fit log.parquet: it has 5 rows, but 4 are scored (split test) of 6; give one "
+            "row of probabilities a row of the log, in its order",
+        ),
+        (_probabilities("lists", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
+        (_probabilities("columns", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
+        (_probabilities("binary", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
+        (
+            _probabilities("lists", [[0.5, 0.5], [0.5, 0.5], [0.9, 0.9], [1.5, -0.5]]),
+            "other.parquet: each row must hold probabilities that sum to 1: 2 rows of 4 do not, the first is row 2 "
+            "with a sum of 1.8; normalise them",
+        ),
+        (
+            _probabilities("columns", [[0.5, 0.5], [np.nan, 0.5], [0.5, 0.5], [0.5, 0.5]]),
+            "other.parquet: each row must hold probabilities that sum to 1: 1 rows of 4 do not, the first is row 1 "
+            "with a sum of nan; normalise them",
+        ),
+        (
+            pa.table({"pi": pa.array([[0.5, 0.5], None, [0.5, 0.5], [0.5, 0.5]])}),
+            "other.parquet: probabilities must not be null: row 1 is",
+        ),
+        (
+            pa.table({"score": [0.1, 0.2]}),
+            "other.parquet: a Parquet of action probabilities must have one column of lists (or float32 binary), one "
+            "value an action, or columns p0, p1, …; found score",
+        ),
+    ],
+    ids=["rows", "actions in lists", "in columns", "in binary", "sums", "nan", "null", "no such column"],
+)
+def test_probabilities_that_are_none_are_refused(run: Run, tmp_path: Path, table: pa.Table, line: str) -> None:
+    write_arrays(tmp_path / "log.parquet", _small(), 2)
+    pq.write_table(table, "other.parquet")
+    ran = run("evaluate", "other.parquet", "--logs", "log.parquet", "--quiet", "--metrics", "ips")
+    assert (ran.code, ran.stderr) == (2, f"s2bl: {line}\n")
+    assert not (tmp_path / "scores.parquet").exists()
+
+
+def test_a_log_is_no_policy(run: Run, tmp_path: Path) -> None:
+    write_arrays(tmp_path / "log.parquet", _small(), 2)
+    ran = run("evaluate", "log.parquet", "--logs", "log.parquet", "--quiet")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: log.parquet is a Parquet file of logs, but a policy is needed here (s2bl train makes them), or logging, "
+        "uniform, or a Parquet of action probabilities\n",
+    )
+
+
+# --- which metrics ---
+
+
+def test_metrics_are_chosen_by_name_and_group() -> None:
+    assert EvaluateSettings().chosen == METRICS.names
+    assert EvaluateSettings(metrics="snips, labels,ips").chosen == (*GROUPS["labels"], "ips", "snips")
+    assert {name for names in GROUPS.values() for name in names} == set(METRICS.names)
+    with pytest.raises(SettingError, match=r"^--metrics must be of all, labels, value, .*, found 'accuracy'$"):
+        EvaluateSettings(metrics="ips,accuracy")
+
+
+def test_a_log_with_everything_gives_every_metric(run: Run, tmp_path: Path) -> None:
+    write_arrays(tmp_path / "log.parquet", blobs(known=0.5), 3)
+    assert run("evaluate", "uniform", "--logs", "log.parquet", "--split", "all").code == 0
+    table, _ = read_scores([str(tmp_path / "scores.parquet")])
+    rows = [row for row in table.to_pylist() if row["policy"] == "uniform"]
+    assert {row["metric"] for row in rows} == set(METRICS.names)
+    assert all(math.isfinite(row["value"]) for row in rows)
+    for row in rows:
+        assert (row["interval"] is None) == (row["level"] is None)
+        assert row["low"] is None or row["low"] <= row["value"]
+        assert row["high"] is None or row["value"] <= row["high"]
+    powered = next(row for row in rows if row["metric"] == "ppi-dr")
+    assert powered["rows"] == 400
+    assert "152 rows without feedback, taken as missing at random" in powered["note"]
+
+
+@pytest.mark.parametrize("interval", ["normal", "bernstein", "bootstrap"])
+def test_intervals_are_chosen_and_said(run: Run, tmp_path: Path, interval: str) -> None:
+    write_arrays(tmp_path / "log.parquet", blobs(), 3)
+    words = ("--metrics", "ips,snips,ix", "--interval", interval, "--level", 0.9, "--draws", 100)
+    assert run("evaluate", "uniform", "--logs", "log.parquet", *words).code == 0
+    table, _ = read_scores([str(tmp_path / "scores.parquet")])
+    made = {row["metric"]: row["interval"] for row in table.to_pylist()}
+    ratio = "normal" if interval == "bernstein" else interval  # Bernstein's inequality is for means
+    assert made == {"ips": interval, "snips": ratio, "ix": "lower-bound"}
+    assert set(table["level"].to_pylist()) == {0.9}
+
+
+def test_the_same_command_gives_the_same_bytes_and_order_of_policies_does_not_matter(run: Run, tmp_path: Path) -> None:
+    write_arrays(tmp_path / "log.parquet", blobs(known=0.3), 3)
+    for output in ("a.parquet", "b.parquet"):
+        assert run("evaluate", "uniform", "--logs", "log.parquet", "--split", "all", "-o", output).code == 0
+    assert (tmp_path / "a.parquet").read_bytes() == (tmp_path / "b.parquet").read_bytes()
+
+
+def test_values_come_near_the_truth_that_labels_tell(run: Run, tmp_path: Path) -> None:
+    """4,000 rows, a fifth known: every estimator that promises to is within 4 standard errors of −true risk."""
+    write_arrays(tmp_path / "log.parquet", blobs(4000, known=0.2, test_rows=0), 3)
+    assert run("train", "log.parquet", "--epochs", 1, "--method", "wce-only", "-o", "p.safetensors").code == 0
+    assert run("evaluate", "p.safetensors", "--logs", "log.parquet").code == 0
+    table, _ = read_scores([str(tmp_path / "scores.parquet")])
+    rows = {
+        row["metric"]: row for row in table.to_pylist() if row["policy"] == "p.safetensors" and row["label"] is None
+    }
+    truth = -rows["true-risk"]["value"]
+    for name in ("ips", "tips", "snips", "dr", "sndr", "switch-dr", "beta-ips", "ppi-dr", "lse", "os"):
+        assert abs(rows[name]["value"] - truth) < 4 * rows[name]["stderr"], name
+        assert rows[name]["stderr"] < 0.05
+    assert rows["ix"]["low"] < truth
+    assert rows["ls"]["low"] < truth
+    assert rows["ppi-dr"]["stderr"] <= 1.01 * rows["dr"]["stderr"]
+    assert rows["kl-sampled"]["value"] == pytest.approx(rows["kl-exact"]["value"], abs=5 * rows["kl-sampled"]["stderr"])
+    assert -rows["theorem1-bound"]["value"] < truth
+
+
+def test_true_risk_is_told_only_where_labels_tell_costs(run: Run, tmp_path: Path) -> None:
+    """Costs 2 and 5 for right and wrong: 2·½ + 5·½. Costs that vary among the wrong: none."""
+    right = _small().action == _small().label
+    write_arrays(tmp_path / "two.parquet", _small(cost=np.where(right, 2, 5).astype(np.float32)), 2)
+    varied = np.where(right, 2, np.arange(6)).astype(np.float32)
+    write_arrays(tmp_path / "many.parquet", _small(cost=varied), 2)
+    for name, value in (("two", 3.5), ("many", None)):
+        words = ("--metrics", "labels", "-o", f"{name}-scores.parquet")
+        assert run("evaluate", "uniform", "--logs", f"{name}.parquet", *words).code == 0
+        assert _values(tmp_path / f"{name}-scores.parquet", "uniform").get("true-risk") == value
+
+
+# --- warnings ---
+
+
+def test_scoring_on_rows_that_were_learned_from_is_warned_of(run: Run, tmp_path: Path) -> None:
+    """On the train rows of the log itself, of its parent and of a sibling; not on test rows, nor on another log."""
+    for name, seed in (("log", 0), ("other", 1)):
+        step = Step("make-logs", {"dataset": name}, "0.1.0")
+        write_arrays(tmp_path / f"{name}.parquet", blobs(seed=seed), 3, step)
+    for name, seed in (("masked", 1), ("sibling", 2)):
+        assert run("mask", "--rho", 0.5, "--seed", seed, "log.parquet", "-o", f"{name}.parquet", "--quiet").code == 0
+    assert run("train", "masked.parquet", "--epochs", 1, "-o", "p.safetensors", "--quiet").code == 0
+    for log, split, warned in (
+        ("masked", "train", True),
+        ("log", "all", True),
+        ("sibling", "train", True),
+        ("masked", "test", False),
+        ("other", "train", False),
+    ):
+        words = ("--split", split, "--metrics", "ips,health", "--quiet", "--force")
+        ran = run("evaluate", "p.safetensors", "uniform", "--logs", f"{log}.parquet", *words)
+        line = (
+            f"warning: p.safetensors learned from rows of {log}.parquet that it is scored on here: its values are "
+            f"flattered; score it on rows it has not seen, such as --split test\n"
+        )
+        assert (ran.code, ran.stderr) == (0, line if warned else ""), (log, split)
+        table, _ = read_scores([str(tmp_path / "scores.parquet")])
+        notes = {row["policy"]: row["note"] for row in table.to_pylist() if row["metric"] == "health"}
+        assert ("learned from these very rows" in notes["p.safetensors"]) == warned
+        assert "learned from" not in notes["uniform"]
+
+
+def _answered(rows: int, by: Callable[[Any, Any], Any], seed: int = 0) -> LogArrays:
+    """Two contexts, reward likelier in the second, logged uniformly; who answers is decided by context and action."""
+    rng = np.random.default_rng(seed)
+    x, a = rng.integers(0, 2, rows), rng.integers(0, 2, rows)
+    reward = rng.random(rows) < np.where(x == 1, 0.8, 0.2)
+    known = rng.random(rows) < by(x, a)
+    cost = np.where(known, -reward.astype(float), np.nan)
+    return arrays_of(one_hot(x.tolist(), 2), a, np.full(rows, 0.5), cost)
+
+
+def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: Run, tmp_path: Path) -> None:
+    """The value is ½. Context 1, where rewards are, answers four times as often: 0.68 of the known rows have one."""
+    write_arrays(tmp_path / "log.parquet", _answered(8000, lambda x, a: np.where(x == 1, 0.8, 0.2)), 2)
+    words = ("evaluate", "uniform", "--logs", "log.parquet", "--metrics", "ips,dr,ppi-dr,health", "--quiet")
+    ran = run(*words, "-o", "off.parquet")
+    assert ran.code == 0
+    assert ran.stderr.startswith(
+        "warning: log.parquet: which rows have feedback depends on context or action (held-out"
+    )
+    assert ran.stderr.endswith("values from the known rows may be off; use --missing-model\n")
+    off = _values(tmp_path / "off.parquet", "uniform")
+    assert off["health"] == CAUTION
+    assert off["ips"] == pytest.approx(0.68, abs=0.04)
+    ran = run(*words, "--missing-model", "-o", "mended.parquet")
+    assert (ran.code, ran.stderr) == (0, "")
+    mended = _values(tmp_path / "mended.parquet", "uniform")
+    assert mended["health"] == TRUST
+    rows = read_scores([str(tmp_path / "mended.parquet")])[0].to_pylist()
+    notes = [row["note"] for row in rows if row["metric"] in GROUPS["value"]]
+    assert all(note.endswith("known rows weighted by the model of missingness") for note in notes)
+    for name in ("ips", "dr", "ppi-dr"):
+        assert mended[name] == pytest.approx(0.5, abs=0.03), name
+
+
+def test_missingness_at_random_is_not_warned_of(run: Run, tmp_path: Path) -> None:
+    for seed in range(3):
+        write_arrays(tmp_path / "log.parquet", _answered(2000, lambda x, a: 0.3, seed), 2)
+        ran = run("evaluate", "uniform", "--logs", "log.parquet", "--metrics", "ips", "--quiet", "--force")
+        assert (ran.code, ran.stderr) == (0, "")
+
+
+def test_summary_tells_accuracy_value_and_health(run: Run, tmp_path: Path) -> None:
+    write_arrays(tmp_path / "log.parquet", blobs(known=0.5), 3)
+    table_policy(tmp_path / "p.safetensors", np.full((3, 3), 1 / 3))
+    ran = run("evaluate", "p.safetensors", "--logs", "log.parquet", "--split", "train")
+    first, rows, policy, logging = ran.stderr.splitlines()
+    assert first.endswith(" of 1 policy and of the logging policy on 1 log")
+    assert rows == "log.parquet: scored on the 300 train rows, 148 of them with feedback, labels"
+    assert policy.startswith("p.safetensors on log.parquet: argmax-accuracy 0.")
+    assert "; value (ppi-dr) 0." in policy
+    assert "; caution: only 77 effective rows of 148" in policy
+    assert logging.startswith("logging-policy on log.parquet: ")
+
+
+def test_read_policy_from_a_file_that_is_parquet_still_refuses(tmp_path: Path) -> None:
+    """The policies' own reader knows policies only; evaluate asks the other one first."""
+    write_arrays(tmp_path / "log.parquet", _small(), 2)
+    with pytest.raises(Exception, match="is a Parquet file, but policies are safetensors files"):
+        read_policy(str(tmp_path / "log.parquet"))
