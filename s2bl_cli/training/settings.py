@@ -67,7 +67,7 @@ class TrainSettings:
     reg: str | None = setting(None, "feedback-free regulariser (default: wce)", choices=lambda: REGULARISERS.names)
     reg_rows: str | None = setting(
         None,
-        "rows that the regulariser sees: all, or only those with feedback (default: all)",
+        "rows that the regulariser sees: all, or only those with feedback (default: all; lpr: known)",
         choices=lambda: ("all", "known"),
     )
     reg_form: str = setting(
@@ -241,6 +241,8 @@ class TrainSettings:
     def reg_rows_name(self) -> str:
         if self.reg_name == "none":
             return "all"  # no regulariser sees no rows
+        if self.method is None and self.reg_name == "lpr":
+            return self.reg_rows or "known"  # as its source fits the prior
         return self.reg_rows or METHODS[self.method or DEFAULT_METHOD].reg_rows
 
     @property
