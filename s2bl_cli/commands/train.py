@@ -54,6 +54,7 @@ def train(
         for doubt in log.doubts:
             console.warn(doubt)
         targets = targets_of(settings, output, log.stem)
+        options.check_history(targets)
         if output is not None and output.endswith("/"):
             os.makedirs(output, exist_ok=True)
         for target in (*targets, *filter(None, [options.history])):
@@ -61,13 +62,15 @@ def train(
         device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
         from s2bl_cli.training.train import TrainingRun  # imports torch: after the quick checks
 
-        trained = TrainingRun(log, settings, options, device, prior, targets[0]).policies(console)
+        training = TrainingRun(log, settings, options, device, prior, targets[0])
+        trained = training.policies(console)
     for one, target in zip(trained, targets, strict=True):
         write_policy(one.policy, target, force=force)
     if options.history is not None:
         from s2bl_cli.training.histories import write_curves
 
         write_curves(trained, targets, settings, options.history, force=force)
+    training.written()
     first = trained[0].policy
     console.say(
         f"{settings.name}, {counted(len(trained), 'policy', 'policies')} of the {first.network.model} model over "
