@@ -11,6 +11,7 @@ from torch import Tensor
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import NetworkSpec, Policy
 from s2bl_cli.cost_models.cost_model import CostModel, fit_cost_model
+from s2bl_cli.errors import SettingError
 from s2bl_cli.models.network import PolicyNetwork, build_network, on_device
 from s2bl_cli.objectives.batches import Knobs
 from s2bl_cli.objectives.objective import Objective, objective_of
@@ -23,7 +24,7 @@ from s2bl_cli.training.journal import Journal, Place
 from s2bl_cli.training.learners.learner import Learner
 from s2bl_cli.training.learners.network_learner import NetworkLearner
 from s2bl_cli.training.learners.stacked_linear import StackedLinear
-from s2bl_cli.training.log_facts import LogFacts, count_log
+from s2bl_cli.training.log_facts import KnownRows, LogFacts, count_log
 from s2bl_cli.training.outcomes import Outcome, Tracker
 from s2bl_cli.training.rows import Filling, Rows, rows_on_device
 from s2bl_cli.training.sampling import generators_of
@@ -84,6 +85,7 @@ def run_stage(
     """Train every policy of the grid: (groups, policies). Raises `Left` where it was asked to leave."""
     settings = setup.settings
     facts = _facts(setup, groups, grid)
+    _check_groups(settings, groups, facts)
     filler = _filler(setup, groups, facts)
     reg_on_known = settings.reg_rows == "known"
 
@@ -94,7 +96,7 @@ def run_stage(
         return rows_on_device(train_rows, groups, facts, filling, reg_on_known=reg_on_known, device=setup.device)
 
     epochs = setup.log.epochs(rows_of, settings.batch_size)
-    units = _units(setup, grid)
+    units = _units(setup, facts.learned_known, grid)
     outcomes: list[list[Outcome]] = [[] for _ in groups]
     for number, unit in enumerate(units):
         place = (name, number)
@@ -120,10 +122,36 @@ def run_stage(
     return outcomes
 
 
-def _units(setup: Setup, grid: Grid) -> list[Unit]:
+def epochs_in_all(setup: Setup, groups: Sequence[Group], grid: Grid, known: KnownRows) -> int:
+    """Of the units of a stage, one after another."""
+    learned = [int((~group.holds_out(known.number)).sum()) for group in groups]
+    return len(_units(setup, learned, grid)) * (setup.settings.epochs or 0)
+
+
+def _units(setup: Setup, learned_known: Sequence[int], grid: Grid) -> list[Unit]:
+    """Linear policies go together, unless a group has a smaller batch of known rows than another: the smallest
+    would be everyone's, and nobody's policy what it would be alone."""
     if setup.spec.model == "linear":
-        return [Unit(tuple(range(len(grid))), grid)]
+        if len({min(known, setup.settings.batch_size) for known in learned_known}) == 1:
+            return [Unit(tuple(range(len(grid))), grid)]
+        return [Unit((g,), [of_group]) for g, of_group in enumerate(grid)]
     return [Unit((g,), [[combination]]) for g, of_group in enumerate(grid) for combination in of_group]
+
+
+def _check_groups(settings: TrainSettings, groups: Sequence[Group], facts: LogFacts) -> None:
+    """Which rows are held out is chance: of few rows it may be none or all."""
+    known = len(facts.known.c)
+    for group, learned in zip(groups, facts.learned_known, strict=True):
+        if settings.uses_feedback and learned == 0:
+            raise SettingError(
+                f"--seed {group.seed} holds out all {known} rows with feedback and leaves none to learn from: "
+                f"lower --holdout, or take another seed"
+            )
+        if settings.held_share and learned == known:
+            raise SettingError(
+                f"--seed {group.seed} holds out none of the {known} rows with feedback: raise --holdout, or choose by "
+                f"--folds"
+            )
 
 
 def _of_group(epochs: Callable[[int], Iterator[Part]], group: int) -> Callable[[int], Iterator[Part]]:
@@ -267,8 +295,6 @@ def _prior(setup: Setup, groups: Sequence[Group], epochs: Callable[[int], Iterat
 
 def _no_facts(groups: int) -> LogFacts:
     import numpy as np
-
-    from s2bl_cli.training.log_facts import KnownRows
 
     nothing = KnownRows(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.float32))
     return LogFacts(0, nothing, (0,) * groups, (0,) * groups, np.zeros((groups, 1)), np.ones((groups, 1)))
