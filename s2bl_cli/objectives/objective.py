@@ -27,6 +27,11 @@ class Objective:
     lam: float | Tensor  # (…) one number a policy
     knobs: Knobs
 
+    @property
+    def terms(self) -> int:
+        """How many numbers of a value there are: the total, and its parts."""
+        return 1 + (self.risk is not None) + (self.regulariser is not None)
+
     def __call__(self, known: KnownBatch | None, rows: AnyBatch | None) -> Value:
         """The value on a batch of known rows and a batch of rows; a part that has no term needs no batch."""
         risk = None if self.risk is None or known is None else self.risk(known, self.knobs)

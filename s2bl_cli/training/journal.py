@@ -23,6 +23,11 @@ from s2bl_cli.training.outcomes import Outcome, Tracker, outcome_from, outcome_t
 
 Place = tuple[str, int]  # the stage's name and the unit's number
 
+_CHOICE = "chosen"
+
+# What a file that is not what it says can raise on the way back into a run.
+_NONSENSE = (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError, RuntimeError)
+
 
 class Journal:
     """Of one run. Without a file name it keeps nothing."""
@@ -58,25 +63,41 @@ class Journal:
             if progress["current"] is not None:
                 stage, unit = progress["current"]["place"]
                 self._current = ((stage, unit), progress["current"], _under("now.", tensors))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ContractError(f"{self._target}: its progress is damaged; drop --resume to start anew") from error
+        except _NONSENSE as error:
+            raise self._damaged("progress") from error
         return True
 
-    def noted(self, name: str) -> Any:
-        """What an earlier stage came to; None if it did not."""
-        return self._notes.get(name)
+    def _damaged(self, what: str) -> ContractError:
+        return ContractError(f"{self._target}: its {what} is damaged; drop --resume to start anew")
 
-    def note(self, name: str, value: Any) -> None:
-        self._notes[name] = value
+    def noted_choice(self, seeds: int, combinations: int) -> list[tuple[int, float]] | None:
+        """The place of each seed's combination and its estimate, if an earlier stage came to choose."""
+        noted = self._notes.get(_CHOICE)
+        if noted is None:
+            return None
+        try:
+            chosen = [(int(place), float(estimate)) for place, estimate in noted]
+        except _NONSENSE as error:
+            raise self._damaged("choice") from error
+        if len(chosen) != seeds or not all(0 <= place < combinations for place, _ in chosen):
+            raise self._damaged("choice")
+        return chosen
+
+    def note_choice(self, chosen: Sequence[tuple[int, float]]) -> None:
+        self._notes[_CHOICE] = [list(one) for one in chosen]
         self._done, self._sizes = {}, {}
 
-    def finished(self, place: Place) -> list[list[Outcome]] | None:
-        """The policies of a unit that was done before."""
+    def finished(self, place: Place, shape: tuple[int, int]) -> list[list[Outcome]] | None:
+        """The policies of a unit of G × C of them that was done before."""
         if place not in self._done:
             return None
-        groups, policies = self._sizes[place]
+        if self._sizes[place] != list(shape):
+            raise self._damaged("progress")
         tensors = self._done[place]
-        return [[outcome_from(_under(f"{g}.{c}.", tensors)) for c in range(policies)] for g in range(groups)]
+        try:
+            return [[outcome_from(_under(f"{g}.{c}.", tensors)) for c in range(shape[1])] for g in range(shape[0])]
+        except _NONSENSE as error:
+            raise self._damaged("list of policies") from error
 
     def unit_done(self, place: Place, outcomes: Sequence[Sequence[Outcome]]) -> None:
         if self._target is None:
@@ -98,8 +119,11 @@ class Journal:
         try:
             _load_fit(fit, progress, tensors)
             tracker.load_state(_under("tracker.", tensors))
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ContractError(f"{self._target}: its tensors are damaged; drop --resume to start anew") from error
+            sums = [total.shape == tracker.shape and total.is_floating_point() for total in fit.progress.totals]
+            if not all(sums) or len(sums) not in (0, fit.objective.terms):
+                raise ValueError("sums of another objective")
+        except _NONSENSE as error:
+            raise self._damaged("state") from error
 
     def epoch_done(self, place: Place, fit: Fit, tracker: Tracker) -> None:
         """Write, if it is time to."""
@@ -156,7 +180,10 @@ def _load_fit(fit: Fit, progress: Mapping[str, Any], tensors: Tensors) -> None:
         {name: value.to(device) for name, value in _as_torch(_under("optimizer.", tensors)).items()}
     )
     states = [torch.from_numpy(tensors[f"generator.{i}"].copy()) for i in range(2 * len(fit.generators))]
-    fit.progress.epoch, fit.progress.step = int(progress["epoch"]), int(progress["step"])
+    epoch, step = int(progress["epoch"]), int(progress["step"])
+    if not (0 <= epoch <= fit.epochs and 0 <= step < fit.steps_to_an_epoch):
+        raise ValueError("a place beyond the run")
+    fit.progress.epoch, fit.progress.step = epoch, step
     fit.epoch_start = states
     for generator, state in zip((one for pair in fit.generators for one in pair), states, strict=True):
         generator.set_state(state)

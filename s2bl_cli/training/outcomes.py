@@ -33,7 +33,7 @@ class Tracker:
     def __init__(
         self, fit: Fit, shape: tuple[int, int], held: Held | None, selector: str, patience: int | None
     ) -> None:
-        self._fit, self._shape, self._held = fit, shape, held
+        self._fit, self.shape, self._held = fit, shape, held
         self._selector, self._patience = selector, patience
         self._curves: list[list[Curve]] = [[[] for _ in range(shape[1])] for _ in range(shape[0])]
         self._best = np.full(shape, -math.inf)
@@ -56,7 +56,7 @@ class Tracker:
         places = self._in_patience(epoch - 1)
         for quantity, values in zip(_QUANTITIES, news, strict=False):
             if values is not None:
-                whole = values.expand(self._shape).tolist()
+                whole = values.expand(self.shape).tolist()
                 for g, c in places:
                     self._curves[g][c].append((epoch, quantity, whole[g][c]))
         if self._patience is not None:
@@ -77,7 +77,7 @@ class Tracker:
 
     def outcomes(self) -> list[list[Outcome]]:
         held = None if self._held is None else self._held()
-        return [[self._outcome(held, g, c) for c in range(self._shape[1])] for g in range(self._shape[0])]
+        return [[self._outcome(held, g, c) for c in range(self.shape[1])] for g in range(self.shape[0])]
 
     def _outcome(self, held: list[list[HeldOut]] | None, g: int, c: int) -> Outcome:
         # No state is taken before it is needed: a policy's best epoch may be all that is wanted of it.
@@ -90,7 +90,7 @@ class Tracker:
         return Outcome(tensors, own, self._curves[g][c], epoch)
 
     def _places(self) -> Iterator[tuple[int, int]]:
-        return ((g, c) for g in range(self._shape[0]) for c in range(self._shape[1]))
+        return ((g, c) for g in range(self.shape[0]) for c in range(self.shape[1]))
 
     def state(self) -> Tensors:
         """For a checkpoint."""

@@ -100,7 +100,8 @@ def run_stage(
     outcomes: list[list[Outcome]] = [[] for _ in groups]
     for number, unit in enumerate(units):
         place = (name, number)
-        before = journal.finished(place)
+        shape = (len(unit.grid), len(unit.grid[0]))
+        before = journal.finished(place, shape)
         if before is not None:
             for g, of_group in zip(unit.groups, before, strict=True):
                 outcomes[g] += of_group
@@ -110,7 +111,6 @@ def run_stage(
         prior = _prior(setup, own_groups, own_epochs) if settings.reg == "lpr" else None
         fit = _fit_of(setup, unit, own_groups, facts, own_epochs, prior)
         held = _HeldOutRows(setup, fit, unit, own_groups) if settings.held_share or settings.folds else None
-        shape = (len(unit.grid), len(unit.grid[0]))
         tracker = Tracker(fit, shape, held, settings.selector, settings.patience)
         journal.take_up(place, fit, tracker)
         watcher.begin(fit, number)

@@ -197,10 +197,10 @@ def _cross_validated(
     settings = setup.settings
     assert settings.folds is not None
     groups = fold_groups(settings.seed_list, settings.folds)
-    noted = journal.noted("chosen")
-    if noted is not None:
-        return [(place, estimate) for place, estimate in noted]
     grid = [_combinations(settings, known, group) for group in groups]
+    noted = journal.noted_choice(len(settings.seed_list), len(grid[0]))
+    if noted is not None:
+        return noted
     watcher = watch("choosing", epochs_in_all(setup, groups, grid, known))
     outcomes = run_stage(setup, "choosing", groups, grid, watcher, journal)
     best = []
@@ -208,7 +208,7 @@ def _cross_validated(
         of_seed = outcomes[s * settings.folds : (s + 1) * settings.folds]
         held = [joined([_held(fold[c]) for fold in of_seed]) for c in range(len(grid[0]))]
         best.append(_best(settings, held))
-    journal.note("chosen", [list(one) for one in best])
+    journal.note_choice(best)
     return best
 
 
