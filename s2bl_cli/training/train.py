@@ -167,7 +167,9 @@ def _run(setup: Setup, known: KnownRows, watch: Callable[[str, int], Watcher], j
     seeds = settings.seed_list
     if settings.folds is not None:
         best = _cross_validated(setup, known, watch, journal)
-        final = replace(setup, settings=replace(settings, folds=None, select=None, holdout=None, select_on="sampled"))
+        translation = None if settings.translation == "auto" else settings.translation  # there is no choice left
+        chosen = replace(settings, folds=None, select=None, select_on="sampled", translation=translation)
+        final = replace(setup, settings=chosen)
         groups = [Group(seed) for seed in seeds]
         grid = [[_combinations(settings, known, group)[place]] for group, (place, _) in zip(groups, best, strict=True)]
         watcher = watch("training", epochs_in_all(final, groups, grid, known))
@@ -273,15 +275,22 @@ def _standardisation(
     """Shift and scale from the train rows; with a prior, the prior's, so that parameters mean the same."""
     if prior is not None:
         misfit = prior.policy.network.misfit(spec.actions, spec.context, "the log's")
-        own = (prior.policy.network.model, prior.policy.network.hidden, prior.policy.network.width)
-        if misfit is None and own != (spec.model, spec.hidden, spec.width):
-            misfit = f"its model is {own[0]} {own[1] or ''}, not {spec.model} {spec.hidden or ''}".rstrip()
+        own, wanted = _model_words(prior.policy.network), _model_words(spec)
+        if misfit is None and own != wanted:
+            misfit = f"its model is {own}, not {wanted}"
         if misfit is not None:
             raise ContractError(f"{prior.name} is no prior for {log.name}: {misfit}")
         return {name: torch.from_numpy(prior.policy.tensors[name]) for name in ("shift", "scale")}
     network = build_network(spec)
     network.standardise_by(np.concatenate([rows.context for rows, _ in train_log.scan()]))
     return {"shift": network.shift, "scale": network.scale}
+
+
+def _model_words(spec: NetworkSpec) -> str:
+    """`mlp 256,64`, `resnet-v1 of width 16`."""
+    if spec.model.startswith("resnet"):
+        return f"{spec.model} of width {spec.width}"
+    return f"{spec.model} {','.join(map(str, spec.hidden))}".rstrip()
 
 
 def _is_bf16(precision: str, device: torch.device) -> bool:
