@@ -110,6 +110,13 @@ class Journal:
             for name, value in outcome_tensors(outcome).items()
         }
 
+    def prior(self, place: Place, device: torch.device) -> list[Tensor] | None:
+        """What the unit's policies are to stay near, if the checkpoint left this unit and knows it."""
+        if self._current is None or self._current[0] != place:
+            return None
+        kept = _as_torch(_under("prior.", self._current[2]))
+        return [kept[name].to(device) for name in sorted(kept)] or None
+
     def take_up(self, place: Place, fit: Fit, tracker: Tracker) -> None:
         """Put the fit where the checkpoint left it, if it left this one."""
         if self._current is None or self._current[0] != place:
@@ -119,6 +126,7 @@ class Journal:
         try:
             _load_fit(fit, progress, tensors)
             tracker.load_state(_under("tracker.", tensors))
+            fit.learner.distance(fit.prior or fit.learner.prior_of(0))  # fails on a prior of another shape
             sums = [total.shape == tracker.shape and total.is_floating_point() for total in fit.progress.totals]
             if not all(sums) or len(sums) not in (0, fit.objective.terms):
                 raise ValueError("sums of another objective")
@@ -135,16 +143,23 @@ class Journal:
 
     def write(self, place: Place, fit: Fit, tracker: Tracker) -> None:
         """Everything, as it is between two steps."""
-        if self._target is None or self._run is None:
-            return
         tensors = {f"now.{name}": value for name, value in _fit_tensors(fit).items()}
         tensors |= {f"now.tracker.{name}": value for name, value in tracker.state().items()}
+        self._write({"place": list(place), "epoch": fit.progress.epoch, "step": fit.progress.step}, tensors)
+
+    def write_done(self) -> None:
+        """What is done, before the next unit has begun."""
+        self._write(None, {})
+
+    def _write(self, current: Mapping[str, Any] | None, tensors: Tensors) -> None:
+        if self._target is None or self._run is None:
+            return
         for (stage, unit), own in self._done.items():
             tensors |= {f"done.{stage}.{unit}.{name}": value for name, value in own.items()}
         progress = {
             "notes": self._notes,
             "done": [[stage, unit, *size] for (stage, unit), size in self._sizes.items()],
-            "current": {"place": list(place), "epoch": fit.progress.epoch, "step": fit.progress.step},
+            "current": current,
         }
         write_checkpoint(Checkpoint(self._run(), progress, tensors), self._target)
         self._written_at = time.monotonic()
@@ -164,6 +179,7 @@ def _fit_tensors(fit: Fit) -> Tensors:
     states = fit.epoch_start if progress.step else [one.get_state() for pair in fit.generators for one in pair]
     named = {f"learner.{name}": value for name, value in fit.learner.state().items()}
     named |= {f"optimizer.{name}": value for name, value in fit.optimizer.state().items()}
+    named |= {f"prior.{i}": value for i, value in enumerate(fit.prior or ())}
     named |= {f"generator.{i}": state for i, state in enumerate(states)}
     if progress.step:
         named |= {f"total.{i}": total for i, total in enumerate(progress.totals)}

@@ -108,7 +108,12 @@ def run_stage(
             continue
         own_epochs = epochs if len(unit.groups) == len(groups) else _of_group(epochs, unit.groups[0])
         own_groups = [groups[g] for g in unit.groups]
-        prior = _prior(setup, own_groups, own_epochs) if settings.reg == "lpr" else None
+        prior = None
+        if settings.reg == "lpr":
+            prior = journal.prior(place, setup.device) or _prior(setup, own_groups, own_epochs)
+            if prior is None:
+                journal.write_done()
+                raise Left
         fit = _fit_of(setup, unit, own_groups, facts, own_epochs, prior)
         held = _HeldOutRows(setup, fit, unit, own_groups) if settings.held_share or settings.folds else None
         tracker = Tracker(fit, shape, held, settings.selector, settings.patience)
@@ -267,8 +272,9 @@ def _smoothing(settings: TrainSettings, known: int) -> float:
     return 1 / ((2 if settings.risk == "ix" else 1) * math.sqrt(max(known, 1)))
 
 
-def _prior(setup: Setup, groups: Sequence[Group], epochs: Callable[[int], Iterator[Part]]) -> list[Tensor]:
-    """θ₀ of lpr: of the given policy, or fitted to the logged actions of the rows that the regulariser is on."""
+def _prior(setup: Setup, groups: Sequence[Group], epochs: Callable[[int], Iterator[Part]]) -> list[Tensor] | None:
+    """θ₀ of lpr: of the given policy, or fitted to the logged actions of the rows that the regulariser is on. None
+    if the run was asked to leave meanwhile."""
     settings = setup.settings
     if setup.prior is not None:
         network = start_network(setup, 0)
@@ -289,7 +295,7 @@ def _prior(setup: Setup, groups: Sequence[Group], epochs: Callable[[int], Iterat
     fit = _fit_of(own, unit, groups, _no_facts(len(groups)), epochs, None)
     for _ in range(fit.epochs):
         if fit.run_epoch() is None:
-            break
+            return None
     return _stacked_prior(fit.learner, len(groups))
 
 

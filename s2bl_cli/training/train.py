@@ -168,8 +168,8 @@ def _run(setup: Setup, known: KnownRows, watch: Callable[[str, int], Watcher], j
     if settings.folds is not None:
         best = _cross_validated(setup, known, watch, journal)
         translation = None if settings.translation == "auto" else settings.translation  # there is no choice left
-        chosen = replace(settings, folds=None, select=None, select_on="sampled", translation=translation)
-        final = replace(setup, settings=chosen)
+        decided = replace(settings, folds=None, select=None, select_on="sampled", translation=translation)
+        final = replace(setup, settings=decided)
         groups = [Group(seed) for seed in seeds]
         grid = [[_combinations(settings, known, group)[place]] for group, (place, _) in zip(groups, best, strict=True)]
         watcher = watch("training", epochs_in_all(final, groups, grid, known))
