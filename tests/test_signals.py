@@ -46,7 +46,7 @@ sys.argv[:2] = ["s2bl"]
 main()
 """
 AFTER_THE_FIRST_BATCH = "s2bl_cli.contract.logs.writing LogWriter write yes"
-IN_THE_TRAINING_LOOP = "s2bl_cli.training.loop - fit no"
+IN_THE_TRAINING_LOOP = "s2bl_cli.training.stage - _run_unit no"
 
 
 @pytest.fixture(scope="module")
@@ -139,7 +139,9 @@ def test_an_ignored_hangup_stays_ignored(valid: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-def test_interrupted_training_writes_nothing(valid: Path, tmp_path: Path, number: int, code: int) -> None:
+def test_interrupted_training_leaves_only_what_it_can_go_on_from(
+    valid: Path, tmp_path: Path, number: int, code: int
+) -> None:
     words = ("train", valid / LOG, "--epochs", 100_000, "--threads", 1, "-o", tmp_path / "policy")
     with running(IN_THE_TRAINING_LOOP, *words) as process:
         time.sleep(0.2)
@@ -147,7 +149,7 @@ def test_interrupted_training_writes_nothing(valid: Path, tmp_path: Path, number
         _, stderr = process.communicate(timeout=30)
     assert process.returncode == code
     assert "Traceback" not in stderr
-    assert names(tmp_path) == []
+    assert names(tmp_path) == ["policy.checkpoint"]
 
 
 def test_an_interrupted_wait_for_a_pipe_leaves_no_copy_of_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
