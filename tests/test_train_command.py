@@ -283,7 +283,8 @@ def test_summary_for_people_and_for_machines(run: Callable[..., Any], tmp_path: 
     known = read_policy(targets[0]).policy.training_known
     numbers = [f"seed {seed}, λ {lam}, ν 0.001" for seed in (0, 1) for lam in (0.1, 1)]
     assert ran.stderr.splitlines() == [
-        f"wce-s2bl, 4 policies of the linear model over 3 actions, learned from 300 rows, {known} of them with feedback",
+        "wce-s2bl, 4 policies of the linear model over 3 actions, learned from 300 rows, "
+        f"{known} of them with feedback",
         *(f"{target}: {own}" for target, own in zip(targets, numbers, strict=True)),
         "only 18 steps of training were taken, which few policies get far with: raise --epochs",
     ]
