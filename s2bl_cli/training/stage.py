@@ -96,7 +96,7 @@ def run_stage(
         return rows_on_device(train_rows, groups, facts, filling, reg_on_known=reg_on_known, device=setup.device)
 
     epochs = setup.log.epochs(rows_of, settings.batch_size)
-    units = _units(setup, facts.learned_known, grid)
+    units = _units(setup, groups, facts.learned_known, grid)
     outcomes: list[list[Outcome]] = [[] for _ in groups]
     for number, unit in enumerate(units):
         place = (name, number)
@@ -106,7 +106,7 @@ def run_stage(
             for g, of_group in zip(unit.groups, before, strict=True):
                 outcomes[g] += of_group
             continue
-        own_epochs = epochs if len(unit.groups) == len(groups) else _of_group(epochs, unit.groups[0])
+        own_epochs = epochs if len(unit.groups) == len(groups) else _of_groups(epochs, unit.groups)
         own_groups = [groups[g] for g in unit.groups]
         prior = None
         if settings.reg == "lpr":
@@ -130,17 +130,21 @@ def run_stage(
 def epochs_in_all(setup: Setup, groups: Sequence[Group], grid: Grid, known: KnownRows) -> int:
     """Of the units of a stage, one after another."""
     learned = [int((~group.holds_out(known.number)).sum()) for group in groups]
-    return len(_units(setup, learned, grid)) * (setup.settings.epochs or 0)
+    return len(_units(setup, groups, learned, grid)) * (setup.settings.epochs or 0)
 
 
-def _units(setup: Setup, learned_known: Sequence[int], grid: Grid) -> list[Unit]:
-    """Linear policies go together, unless a group has a smaller batch of known rows than another: the smallest
-    would be everyone's, and nobody's policy what it would be alone."""
-    if setup.spec.model == "linear":
-        if len({min(known, setup.settings.batch_size) for known in learned_known}) == 1:
-            return [Unit(tuple(range(len(grid))), grid)]
-        return [Unit((g,), [of_group]) for g, of_group in enumerate(grid)]
-    return [Unit((g,), [[combination]]) for g, of_group in enumerate(grid) for combination in of_group]
+def _units(setup: Setup, groups: Sequence[Group], learned_known: Sequence[int], grid: Grid) -> list[Unit]:
+    """Linear policies go together, unless a seed has fewer known rows than a batch and another has not as few: the
+    smallest batch would be everyone's, and nobody's policy what it would be alone."""
+    if setup.spec.model != "linear":
+        return [Unit((g,), [[combination]]) for g, of_group in enumerate(grid) for combination in of_group]
+    of_seeds: dict[int, list[int]] = {}
+    for g, group in enumerate(groups):
+        of_seeds.setdefault(group.seed, []).append(g)
+    batches = {min(setup.settings.batch_size, *(learned_known[g] for g in own)) for own in of_seeds.values()}
+    if len(batches) == 1:
+        return [Unit(tuple(range(len(grid))), grid)]
+    return [Unit(tuple(own), [grid[g] for g in own]) for own in of_seeds.values()]
 
 
 def _check_groups(settings: TrainSettings, groups: Sequence[Group], facts: LogFacts) -> None:
@@ -159,8 +163,10 @@ def _check_groups(settings: TrainSettings, groups: Sequence[Group], facts: LogFa
             )
 
 
-def _of_group(epochs: Callable[[int], Iterator[Part]], group: int) -> Callable[[int], Iterator[Part]]:
-    return lambda epoch: (Part(part.rows.of_group(group), part.steps) for part in epochs(epoch))
+def _of_groups(epochs: Callable[[int], Iterator[Part]], groups: Sequence[int]) -> Callable[[int], Iterator[Part]]:
+    """Groups that stand beside one another."""
+    own = slice(groups[0], groups[-1] + 1)
+    return lambda epoch: (Part(part.rows.of_groups(own), part.steps) for part in epochs(epoch))
 
 
 def _facts(setup: Setup, groups: Sequence[Group], grid: Grid) -> LogFacts:
