@@ -18,9 +18,9 @@ from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs.reading import LogArrays, open_logs
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
-from s2bl_cli.contract.policies import NetworkSpec, Policy, write_policy
+from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.train import train_policies
+from s2bl_cli.training.train import Trained, train_policies
 from s2bl_cli.training.watching import Unwatched
 
 torch.set_num_threads(1)
@@ -108,10 +108,17 @@ def blobs(rows: int = 400, *, seed: int = 0, known: float = 1.0, test_rows: int 
 
 def train(path: Path, **settings: Any) -> Policy:
     """A policy learned from the log, with small defaults."""
+    (trained,) = train_all(path, **settings)
+    return trained.policy
+
+
+def train_all(path: Path, **settings: Any) -> list[Trained]:
+    """All policies that the settings make, with small defaults."""
+    prior = settings.get("prior")
     with open_logs([str(path)]) as log:
         whole = TrainSettings(**{"epochs": 3, "batch_size": 32, **settings})
-        (trained,) = train_policies(log, whole, CPU, lambda what, epochs: Unwatched())
-        return trained.policy
+        loaded = None if prior is None else read_policy(prior)
+        return train_policies(log, whole, CPU, lambda what, epochs: Unwatched(), prior=loaded)
 
 
 def table_policy(path: Path, pi: npt.ArrayLike, settings: dict[str, Any] | None = None) -> Path:

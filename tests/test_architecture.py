@@ -46,7 +46,7 @@ def _floor(room: str) -> int:
 
 
 def _room(module: str) -> str:
-    """`s2bl_cli.training.loop` → `training`; of the package itself, the empty name."""
+    """`s2bl_cli.training.fitting` → `training`; of the package itself, the empty name."""
     return module.removeprefix("s2bl_cli").removeprefix(".").partition(".")[0]
 
 

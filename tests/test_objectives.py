@@ -20,7 +20,7 @@ from s2bl_cli.models.network import PolicyNetwork, build_network
 from s2bl_cli.objectives.batches import AnyBatch, Knobs, KnownBatch
 from s2bl_cli.objectives.methods import DEFAULT_LAM, DEFAULT_METHOD, METHODS, method_name
 from s2bl_cli.objectives.objective import objective_of
-from s2bl_cli.registry import REGULARISERS, RISKS
+from s2bl_cli.registry import EXACT_FORMS, REGULARISERS, RISKS
 from s2bl_cli.training.groups import Group, TrainRows
 from s2bl_cli.training.log_facts import count_log
 from s2bl_cli.training.rows import Filling, Rows, rows_on_device
@@ -108,6 +108,162 @@ def _three_rows(pi: list[float], p: list[float]) -> AnyBatch:
     """Two rows of action 0 and one of action 1: N/m_a is 3/2 and 3."""
     weight = torch.tensor([1.5, 1.5, 3.0], dtype=torch.float64)
     return AnyBatch(torch.tensor(pi, dtype=torch.float64).log(), torch.tensor(p, dtype=torch.float64), weight)
+
+
+LN2 = math.log(2)
+
+# π = 1/2, 1/4, 1/8; p = 1/4, 1/2, 1/8; c = −1, −1/2, 0: weights π/p = 2, 1/2, 1, and rewards times them 2, 1/4, 0.
+RISKS_BY_HAND: dict[str, tuple[Knobs, float]] = {
+    "ips": (Knobs(), (-2 - 0.25) / 3),
+    # π/max(1/4, p) = 2, 1/2, 1/2
+    "tips": (Knobs(nu=0.25), (-2 - 0.25) / 3),
+    "pseudo": (Knobs(nu=0.25), (-2 - 0.25) / 3),
+    # c + 1/2 = −1/2, 0, 1/2
+    "banditnet": (Knobs(nu=0.25, translation=-0.5), (-1 + 0.25) / 3),
+    # −1·(−1)/(1/4) = 4 and −1/2·(−2)/(1/2) = 2 of ln 2
+    "wnll": (Knobs(nu=0.25), (4 + 2) * LN2 / 3),
+    # π/(p + 1/4) = 1, 1/3
+    "ix": (Knobs(smoothing=0.25), (-1 - 1 / 6) / 3),
+    # π/√p = 1, √2/4
+    "es": (Knobs(smoothing=0.5), (-1 - math.sqrt(2) / 8) / 3),
+    "ls": (Knobs(smoothing=2.0), -(math.log(5) + math.log(1.5)) / 2 / 3),
+    "lse": (Knobs(smoothing=-2.0), math.log((math.exp(-4) + math.exp(-0.5) + 1) / 3) / 2),
+    # 2·2/(4 + 2) = 2/3; 2·½/(¼ + 2) = 4/9
+    "os": (Knobs(smoothing=2.0), (-2 / 3 - 2 / 9) / 3),
+    "none": (Knobs(), 0.0),
+}
+
+
+@pytest.mark.parametrize("name", RISKS.names)
+def test_risk_by_hand(name: str) -> None:
+    knobs, expected = RISKS_BY_HAND[name]
+    assert RISKS.load(name)(_hand_batch(), knobs).item() == pytest.approx(expected, abs=1e-12)
+
+
+def _hand_batch() -> KnownBatch:
+    pi, p, c = torch.tensor([[0.5, 0.25, 0.125], [0.25, 0.5, 0.125], [-1, -0.5, 0]], dtype=torch.float64)
+    return KnownBatch(pi.log(), p, c)
+
+
+@pytest.mark.parametrize(
+    ("name", "knobs", "limit", "limit_knobs"),
+    [
+        ("tips", Knobs(nu=1e-12), "ips", Knobs()),
+        ("banditnet", Knobs(nu=0.3, translation=0.0), "tips", Knobs(nu=0.3)),
+        ("pseudo", Knobs(nu=0.3), "tips", Knobs(nu=0.3)),
+        ("ix", Knobs(smoothing=0.0), "ips", Knobs()),
+        ("es", Knobs(smoothing=1.0), "ips", Knobs()),
+        ("ls", Knobs(smoothing=1e-9), "ips", Knobs()),
+        ("lse", Knobs(smoothing=-1e-7), "ips", Knobs()),
+        ("os", Knobs(smoothing=1e12), "ips", Knobs()),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_risk_has_its_limit(name: str, knobs: Knobs, limit: str, limit_knobs: Knobs) -> None:
+    """Value and gradient."""
+    pi = torch.tensor([0.9, 0.3, 0.02], dtype=torch.float64)
+    found = []
+    for risk, own in ((name, knobs), (limit, limit_knobs)):
+        log_pi = pi.log().requires_grad_()
+        value = RISKS.load(risk)(_hand_batch()._replace(log_pi=log_pi), own)
+        (gradient,) = torch.autograd.grad(value, log_pi)
+        found.append([value.item(), *gradient.tolist()])
+    assert found[0] == pytest.approx(found[1], rel=1e-5, abs=1e-7)
+    assert found[0][0] < -0.01
+
+
+def test_smoothing_moves_the_risk_towards_zero() -> None:
+    """Costs are ≤ 0: every smoothing takes something off what ips promises."""
+    plain = RISKS.load("ips")(_hand_batch(), Knobs()).item()
+    for name, smoothing in {"ix": 0.1, "es": 0.5, "ls": 1.0, "lse": -1.0, "os": 10.0}.items():
+        assert plain < RISKS.load(name)(_hand_batch(), Knobs(smoothing=smoothing)).item() < 0
+
+
+@pytest.mark.parametrize("tiny", [False, True], ids=["", "tiny propensities"])
+def test_lse_of_a_mixed_batch_looks_at_known_rows_only(tiny: bool) -> None:
+    """And a batch without any has no say. With tiny propensities all exponentials would underflow beside that of a
+    row without feedback."""
+    batch = _hand_batch()
+    if tiny:
+        batch = batch._replace(p=batch.p * 1e-6, c=torch.tensor([-1.0, -0.5, -0.5], dtype=torch.float64))
+    knobs = Knobs(smoothing=-2.0)
+    alone = RISKS.load("lse")(KnownBatch(*(value[:2] for value in batch[:3])), knobs)
+    weight = torch.tensor([1.5, 1.5, 0], dtype=torch.float64)
+    without_feedback = batch._replace(c=batch.c * (weight > 0), weight=weight)
+    assert RISKS.load("lse")(without_feedback, knobs).item() == pytest.approx(alone.item(), rel=1e-12)
+    log_pi = batch.log_pi.clone().requires_grad_()
+    nothing = RISKS.load("lse")(without_feedback._replace(log_pi=log_pi, weight=torch.zeros(3)), knobs)
+    (gradient,) = torch.autograd.grad(nothing, log_pi)
+    assert (nothing.item(), gradient.tolist()) == (0, [0, 0, 0])
+
+
+def test_sharpened_wce_by_hand() -> None:
+    """p = 1/2, 1/4, 1/4, cap 0.4, β = 2: weights 0.16, 0.0625, 0.0625 of sum 0.285; −log π = 1, 2, 3 of ln 2."""
+    batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.5, 0.25, 0.25])
+    value = REGULARISERS.load("wce")(batch, Knobs(sharpen=2.0, cap=0.4, sharpen_scale=3 / 0.285)).item()
+    assert value == pytest.approx((0.16 + 2 * 0.0625 + 3 * 0.0625) / 0.285 * LN2, abs=1e-12)
+
+
+def test_sharpened_by_one_is_the_papers_where_actions_are_equally_frequent() -> None:
+    """Two rows of each of two actions: N/m_a = 2 for all; p has the mean 0.3, so wce is 2·0.3 times as large."""
+    p = torch.tensor([0.5, 0.25, 0.25, 0.2], dtype=torch.float64)
+    batch = AnyBatch(torch.tensor([0.5, 0.1, 0.3, 0.7]).double().log(), p, torch.full((4,), 2.0).double())
+    sharpened = REGULARISERS.load("wce")(batch, Knobs(sharpen=1.0, sharpen_scale=1 / 0.3))
+    assert REGULARISERS.load("wce")(batch, Knobs()).item() == pytest.approx(2 * 0.3 * sharpened.item(), rel=1e-12)
+
+
+def test_sharpened_by_zero_is_plain_cross_entropy() -> None:
+    batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.9, 0.25, 0.001])
+    assert REGULARISERS.load("wce")(batch, Knobs(sharpen=0.0)).item() == pytest.approx(2 * LN2, abs=1e-12)
+
+
+def test_cce_by_hand() -> None:
+    """Merits 2, 0, 1/2; −log π = 1, 2, 3 of ln 2: (2 + 0 + 1.5)/3."""
+    batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.9, 0.25, 0.001])
+    merit = torch.tensor([2.0, 0.0, 0.5], dtype=torch.float64)
+    assert REGULARISERS.load("cce")(batch._replace(merit=merit), Knobs()).item() == pytest.approx(3.5 / 3 * LN2)
+
+
+def _exact_batch(pi: list[list[float]], pi0: list[list[float]]) -> AnyBatch:
+    nothing = torch.zeros(len(pi), dtype=torch.float64)
+    log_policy = torch.tensor(pi, dtype=torch.float64).log()
+    return AnyBatch(nothing, nothing, nothing, log_policy=log_policy, pi0=torch.tensor(pi0, dtype=torch.float64))
+
+
+def test_exact_forms_by_hand() -> None:
+    """π₀ = (1/4, 3/4) and (1/8, 7/8), π = (1/2, 1/2) and (1/4, 3/4), ν = 1/4 counts for kl alone.
+    wce: row 1 is ln 2, row 2 is (1/8)·ln 4 + (7/8)·ln(4/3).
+    kl: row 1 is (1/2)(ln 2 + ln(2/3)), row 2 is (1/4)·ln 1 + (3/4)·ln(6/7)."""
+    batch = _exact_batch([[0.5, 0.5], [0.25, 0.75]], [[0.25, 0.75], [0.125, 0.875]])
+    wce = (LN2 + math.log(4) / 8 + 7 / 8 * math.log(4 / 3)) / 2
+    kl = ((LN2 + math.log(2 / 3)) / 2 + 3 / 4 * math.log(6 / 7)) / 2
+    assert EXACT_FORMS.load("wce")(batch, Knobs(nu=0.25)).item() == pytest.approx(wce, abs=1e-12)
+    assert EXACT_FORMS.load("kl")(batch, Knobs(nu=0.25)).item() == pytest.approx(kl, abs=1e-12)
+
+
+def test_exact_kl_is_zero_at_the_logging_policy_and_nowhere_else() -> None:
+    pi0 = [[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]
+    assert EXACT_FORMS.load("kl")(_exact_batch(pi0, pi0), Knobs(nu=0.05)).item() == pytest.approx(0, abs=1e-15)
+    assert EXACT_FORMS.load("kl")(_exact_batch(pi0[::-1], pi0), Knobs(nu=0.05)).item() > 0.1
+
+
+@pytest.mark.parametrize("name", EXACT_FORMS.names)
+def test_gradient_of_the_exact_form_is_the_derivative(name: str) -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)  # two policies, three rows, four actions
+    pi0 = torch.softmax(torch.randn(3, 4, dtype=torch.float64), dim=-1)
+    nothing = torch.zeros(3, dtype=torch.float64)
+    nu = torch.tensor([[0.0], [0.2]], dtype=torch.float64)
+
+    def value(x: Tensor) -> Tensor:
+        log_policy = torch.log_softmax(x, dim=-1)
+        found: Tensor = EXACT_FORMS.load(name)(
+            AnyBatch(nothing, nothing, nothing, log_policy=log_policy, pi0=pi0), Knobs(nu=nu)
+        )
+        return found
+
+    assert value(logits).shape == (2,)
+    assert torch.autograd.gradcheck(value, (logits,))
 
 
 def test_tips_without_truncation_is_plain_ips() -> None:
@@ -460,6 +616,7 @@ def test_method_name_inverts_the_table(name: str) -> None:
 
 def test_combinations_without_a_name_are_spelled_out() -> None:
     assert method_name("none", "wce", "known") == "none+wce-known"
+    assert method_name("tips", "lpr", "all") == "tips+lpr"  # b-crm fits its prior to known rows
     assert method_name("tips", "none", "known") == "tips"  # without a regulariser its rows mean nothing
 
 

@@ -51,6 +51,7 @@ def train(
     prior = None if settings.prior is None else read_policy(settings.prior)
     with open_logs(logs, columns) as log:
         targets = targets_of(settings, output, log.stem)
+        options.check_history(targets)
         if output is not None and output.endswith("/"):
             os.makedirs(output, exist_ok=True)
         for target in (*targets, *filter(None, [options.history])):
@@ -58,7 +59,8 @@ def train(
         device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
         from s2bl_cli.training.train import TrainingRun  # imports torch: after the quick checks
 
-        trained = TrainingRun(log, settings, options, device, prior, targets[0]).policies(console)
+        training = TrainingRun(log, settings, options, device, prior, targets[0])
+        trained = training.policies(console)
         doubts = log.doubts
     for one, target in zip(trained, targets, strict=True):
         write_policy(one.policy, target, force=force)
@@ -66,6 +68,7 @@ def train(
         from s2bl_cli.training.histories import write_curves
 
         write_curves(trained, targets, settings, options.history, force=force)
+    training.written()
     first = trained[0].policy
     for one, target in zip(trained, targets, strict=True):
         numbers = f" ({one.told(settings)})" if len(trained) > 1 or one.estimate is not None else ""

@@ -165,6 +165,8 @@ def _command_line(step: Step, inputs: list[tuple[str, str]], output: str) -> str
     if step.command == "make-logs":
         words += [word for name in policies for word in ("--logging-policy", name)]
         words += [word for role, name in inputs if role == "weights" for word in ("--weights", name)]
+    elif step.command == "train":
+        words += [*logs, *(word for name in policies for word in ("--prior", name))]
     elif policies:
         words += [*policies, *(word for name in logs for word in ("--logs", name))]
     else:

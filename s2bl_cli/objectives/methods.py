@@ -90,8 +90,6 @@ def formula(risk: str, reg: str, reg_rows: str) -> str:
 def method_name(risk: str, reg: str, reg_rows: str, *, deep: bool = False) -> str:
     """The name of a combination; one that has none is spelled out."""
     for name, method in METHODS.items():
-        if (method.risk_of(deep), method.reg) == (risk, reg) and (
-            reg in ("none", "lpr") or method.reg_rows == reg_rows
-        ):
+        if (method.risk_of(deep), method.reg) == (risk, reg) and (reg == "none" or method.reg_rows == reg_rows):
             return name
     return f"{risk}+{reg}" if reg == "none" or reg_rows == "all" else f"{risk}+{reg}-known"

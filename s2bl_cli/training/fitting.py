@@ -71,10 +71,7 @@ class Fit:
             self.epoch_start = [generator.get_state() for pair in self.generators for generator in pair]
             progress.totals = {}
         else:  # taken up again: the same batches once more, of which the first have been seen
-            for generator, state in zip(
-                (one for pair in self.generators for one in pair), self.epoch_start, strict=True
-            ):
-                generator.set_state(state)
+            self._rewind()
         self.learner.training(True)
         total_steps = self.epochs * self.steps_to_an_epoch
         done_before = 0
@@ -91,6 +88,7 @@ class Fit:
             steps = _Steps(part.rows, batches, self)
             for step in range(max(0, progress.step - done_before), part.steps):
                 if self.is_wanted_elsewhere():
+                    self._rewind()
                     return None
                 at = progress.epoch * self.steps_to_an_epoch + done_before + step
                 self.optimizer.lr = self.base_lr * self.schedule(at, total_steps, self.steps_to_an_epoch)
@@ -105,6 +103,11 @@ class Fit:
         progress.epoch += 1
         progress.step = 0
         return self._news(done_before)
+
+    def _rewind(self) -> None:
+        """The generators as they were before this epoch's batches were drawn."""
+        for generator, state in zip((one for pair in self.generators for one in pair), self.epoch_start, strict=True):
+            generator.set_state(state)
 
     def _news(self, steps: int) -> EpochNews:
         means = {name: (total / steps).cpu() for name, total in self.progress.totals.items()}  # the one device sync

@@ -18,10 +18,16 @@ from s2bl_cli.contract.checkpoints import Checkpoint, read_checkpoint, write_che
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.errors import ContractError
+from s2bl_cli.objectives.objective import Value
 from s2bl_cli.training.fitting import Fit
 from s2bl_cli.training.outcomes import Outcome, Tracker, outcome_from, outcome_tensors
 
 Place = tuple[str, int]  # the stage's name and the unit's number
+
+_CHOICE = "chosen"
+
+# What a file that is not what it says can raise on the way back into a run.
+_NONSENSE = (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError, RuntimeError)
 
 
 class Journal:
@@ -58,25 +64,41 @@ class Journal:
             if progress["current"] is not None:
                 stage, unit = progress["current"]["place"]
                 self._current = ((stage, unit), progress["current"], _under("now.", tensors))
-        except (KeyError, TypeError, ValueError) as error:
-            raise ContractError(f"{self._target}: its progress is damaged; drop --resume to start anew") from error
+        except _NONSENSE as error:
+            raise self._damaged("progress") from error
         return True
 
-    def noted(self, name: str) -> Any:
-        """What an earlier stage came to; None if it did not."""
-        return self._notes.get(name)
+    def _damaged(self, what: str) -> ContractError:
+        return ContractError(f"{self._target}: its {what} is damaged; drop --resume to start anew")
 
-    def note(self, name: str, value: Any) -> None:
-        self._notes[name] = value
+    def noted_choice(self, seeds: int, combinations: int) -> list[tuple[int, float]] | None:
+        """The place of each seed's combination and its estimate, if an earlier stage came to choose."""
+        noted = self._notes.get(_CHOICE)
+        if noted is None:
+            return None
+        try:
+            chosen = [(int(place), float(estimate)) for place, estimate in noted]
+        except _NONSENSE as error:
+            raise self._damaged("choice") from error
+        if len(chosen) != seeds or not all(0 <= place < combinations for place, _ in chosen):
+            raise self._damaged("choice")
+        return chosen
+
+    def note_choice(self, chosen: Sequence[tuple[int, float]]) -> None:
+        self._notes[_CHOICE] = [list(one) for one in chosen]
         self._done, self._sizes = {}, {}
 
-    def finished(self, place: Place) -> list[list[Outcome]] | None:
-        """The policies of a unit that was done before."""
+    def finished(self, place: Place, shape: tuple[int, int]) -> list[list[Outcome]] | None:
+        """The policies of a unit of G × C of them that was done before."""
         if place not in self._done:
             return None
-        groups, policies = self._sizes[place]
+        if self._sizes[place] != list(shape):
+            raise self._damaged("progress")
         tensors = self._done[place]
-        return [[outcome_from(_under(f"{g}.{c}.", tensors)) for c in range(policies)] for g in range(groups)]
+        try:
+            return [[outcome_from(_under(f"{g}.{c}.", tensors)) for c in range(shape[1])] for g in range(shape[0])]
+        except _NONSENSE as error:
+            raise self._damaged("list of policies") from error
 
     def unit_done(self, place: Place, outcomes: Sequence[Sequence[Outcome]]) -> None:
         if self._target is None:
@@ -89,6 +111,13 @@ class Journal:
             for name, value in outcome_tensors(outcome).items()
         }
 
+    def prior(self, place: Place, device: torch.device) -> list[Tensor] | None:
+        """What the unit's policies are to stay near, if the checkpoint left this unit and knows it."""
+        if self._current is None or self._current[0] != place:
+            return None
+        kept = _as_torch(_under("prior.", self._current[2]))
+        return [kept[name].to(device) for name in sorted(kept)] or None
+
     def take_up(self, place: Place, fit: Fit, tracker: Tracker) -> None:
         """Put the fit where the checkpoint left it, if it left this one."""
         if self._current is None or self._current[0] != place:
@@ -98,8 +127,12 @@ class Journal:
         try:
             _load_fit(fit, progress, tensors)
             tracker.load_state(_under("tracker.", tensors))
-        except (KeyError, TypeError, ValueError, RuntimeError) as error:
-            raise ContractError(f"{self._target}: its tensors are damaged; drop --resume to start anew") from error
+            fit.learner.distance(fit.prior or fit.learner.prior_of(0))  # fails on a prior of another shape
+            for name, total in fit.progress.totals.items():
+                if name not in Value._fields or total.shape != tracker.shape or not total.is_floating_point():
+                    raise ValueError("sums of another objective")
+        except _NONSENSE as error:
+            raise self._damaged("state") from error
 
     def epoch_done(self, place: Place, fit: Fit, tracker: Tracker) -> None:
         """Write, if it is time to."""
@@ -111,16 +144,23 @@ class Journal:
 
     def write(self, place: Place, fit: Fit, tracker: Tracker) -> None:
         """Everything, as it is between two steps."""
-        if self._target is None or self._run is None:
-            return
         tensors = {f"now.{name}": value for name, value in _fit_tensors(fit).items()}
         tensors |= {f"now.tracker.{name}": value for name, value in tracker.state().items()}
+        self._write({"place": list(place), "epoch": fit.progress.epoch, "step": fit.progress.step}, tensors)
+
+    def write_done(self) -> None:
+        """What is done, before the next unit has begun."""
+        self._write(None, {})
+
+    def _write(self, current: Mapping[str, Any] | None, tensors: Tensors) -> None:
+        if self._target is None or self._run is None:
+            return
         for (stage, unit), own in self._done.items():
             tensors |= {f"done.{stage}.{unit}.{name}": value for name, value in own.items()}
         progress = {
             "notes": self._notes,
             "done": [[stage, unit, *size] for (stage, unit), size in self._sizes.items()],
-            "current": {"place": list(place), "epoch": fit.progress.epoch, "step": fit.progress.step},
+            "current": current,
         }
         write_checkpoint(Checkpoint(self._run(), progress, tensors), self._target)
         self._written_at = time.monotonic()
@@ -140,6 +180,7 @@ def _fit_tensors(fit: Fit) -> Tensors:
     states = fit.epoch_start if progress.step else [one.get_state() for pair in fit.generators for one in pair]
     named = {f"learner.{name}": value for name, value in fit.learner.state().items()}
     named |= {f"optimizer.{name}": value for name, value in fit.optimizer.state().items()}
+    named |= {f"prior.{i}": value for i, value in enumerate(fit.prior or ())}
     named |= {f"generator.{i}": state for i, state in enumerate(states)}
     if progress.step:
         named |= {f"total.{name}": total for name, total in progress.totals.items()}
@@ -156,7 +197,10 @@ def _load_fit(fit: Fit, progress: Mapping[str, Any], tensors: Tensors) -> None:
         {name: value.to(device) for name, value in _as_torch(_under("optimizer.", tensors)).items()}
     )
     states = [torch.from_numpy(tensors[f"generator.{i}"].copy()) for i in range(2 * len(fit.generators))]
-    fit.progress.epoch, fit.progress.step = int(progress["epoch"]), int(progress["step"])
+    epoch, step = int(progress["epoch"]), int(progress["step"])
+    if not (0 <= epoch <= fit.epochs and 0 <= step < fit.steps_to_an_epoch):
+        raise ValueError("a place beyond the run")
+    fit.progress.epoch, fit.progress.step = epoch, step
     fit.epoch_start = states
     for generator, state in zip((one for pair in fit.generators for one in pair), states, strict=True):
         generator.set_state(state)

@@ -34,9 +34,8 @@ class Rows(NamedTuple):
     def total(self) -> int:
         return len(self.action)
 
-    def of_group(self, group: int) -> "Rows":
-        """The same rows for one group alone."""
-        own = slice(group, group + 1)
+    def of_groups(self, own: slice) -> "Rows":
+        """The same rows for some groups alone."""
         return self._replace(
             c=self.c[own],
             known=self.known[own],

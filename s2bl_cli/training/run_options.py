@@ -1,8 +1,10 @@
 """How a training run is kept: checkpoints, learning curves, and where its rows are. No torch here."""
 
+import os
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from s2bl_cli.errors import SettingError
+from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.settings import Between, check_settings, setting
 
 
@@ -32,3 +34,7 @@ class RunOptions:
         check_settings(self)
         if self.history == "-":
             raise SettingError("--history takes the name of a file, found '-'")
+
+    def check_history(self, targets: Sequence[str]) -> None:
+        if self.history is not None and os.path.abspath(self.history) in map(os.path.abspath, targets):
+            raise SettingError(f"--history {one_line(self.history, 99)} is also the policy's file: give another name")

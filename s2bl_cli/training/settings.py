@@ -14,6 +14,7 @@ from s2bl_cli.settings import Between, check_settings, flag, numbers_in, setting
 
 _PARTS = ("risk", "reg", "reg_rows")
 _WHOLE_SEED = Between(0, 2**32 - 1)
+_MOST_POLICIES = 10_000
 _COST_FREE = ("none",)  # risks that look at no feedback
 
 # The parameter of a smoothing risk where none is given; None: it follows from the number of known rows.
@@ -67,7 +68,7 @@ class TrainSettings:
     reg: str | None = setting(None, "feedback-free regulariser (default: wce)", choices=lambda: REGULARISERS.names)
     reg_rows: str | None = setting(
         None,
-        "rows that the regulariser sees: all, or only those with feedback (default: all)",
+        "rows that the regulariser sees: all, or only those with feedback (default: all; lpr: known)",
         choices=lambda: ("all", "known"),
     )
     reg_form: str = setting(
@@ -212,18 +213,31 @@ class TrainSettings:
 
     def _check_choice(self) -> None:
         self.translations  # noqa: B018 (its own check)
+        self._check_grid()
         if self.translation == "auto" and self.select is None:
             raise SettingError("--translation auto tries several and needs --select, such as --select snips")
         if self.folds is not None and self.holdout is not None:
             raise SettingError("--folds and --holdout are two ways to hold rows out: drop one of them")
         if self.folds is not None and self.patience is not None:
             raise SettingError("--patience keeps the best epoch of one run and needs --holdout, not --folds")
+        if self.select_on != "sampled" and self.select is None and self.patience is None:
+            raise SettingError(f"--select-on {self.select_on} says how to choose: say by what with --select")
         if self.folds is not None and self.select is None:
             raise SettingError("--folds hold rows out to choose by: say by what with --select")
         if self.select is not None and self.patience is None and len(self.combinations) == 1:
             raise SettingError(
                 "--select chooses among several: give several --lam, --sharpen, --nu or --translation, or --patience"
             )
+
+    def _check_grid(self) -> None:
+        seeds = () if self.seeds is None else numbers_in(self.seeds)
+        broken = [seed for seed in seeds if seed != int(seed)]
+        if broken:
+            raise SettingError(f"--seeds must be whole numbers such as 0,1,2, found {broken[0]:g}")
+        sizes = [len(numbers_in(value)) for value in (self.nu, self.sharpen, self.seeds) if value is not None]
+        policies = math.prod([*sizes, len(self.lams), len(self.translations)])
+        if policies > _MOST_POLICIES:
+            raise SettingError(f"at most {_MOST_POLICIES:,} policies can be trained at once, found {policies:,}")
 
     @property
     def deep(self) -> bool:
@@ -241,6 +255,8 @@ class TrainSettings:
     def reg_rows_name(self) -> str:
         if self.reg_name == "none":
             return "all"  # no regulariser sees no rows
+        if self.method is None and self.reg_name == "lpr":
+            return self.reg_rows or "known"  # as its source fits the prior
         return self.reg_rows or METHODS[self.method or DEFAULT_METHOD].reg_rows
 
     @property

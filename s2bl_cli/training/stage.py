@@ -11,6 +11,7 @@ from torch import Tensor
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import NetworkSpec, Policy
 from s2bl_cli.cost_models.cost_model import CostModel, fit_cost_model
+from s2bl_cli.errors import SettingError
 from s2bl_cli.models.network import PolicyNetwork, build_network, on_device
 from s2bl_cli.objectives.batches import Knobs
 from s2bl_cli.objectives.objective import Objective, objective_of
@@ -23,7 +24,7 @@ from s2bl_cli.training.journal import Journal, Place
 from s2bl_cli.training.learners.learner import Learner
 from s2bl_cli.training.learners.network_learner import NetworkLearner
 from s2bl_cli.training.learners.stacked_linear import StackedLinear
-from s2bl_cli.training.log_facts import LogFacts, count_log
+from s2bl_cli.training.log_facts import KnownRows, LogFacts, count_log
 from s2bl_cli.training.outcomes import Outcome, Tracker
 from s2bl_cli.training.rows import Filling, Rows, rows_on_device
 from s2bl_cli.training.sampling import generators_of
@@ -84,6 +85,7 @@ def run_stage(
     """Train every policy of the grid: (groups, policies). Raises `Left` where it was asked to leave."""
     settings = setup.settings
     facts = _facts(setup, groups, grid)
+    _check_groups(settings, groups, facts)
     filler = _filler(setup, groups, facts)
     reg_on_known = settings.reg_rows == "known"
 
@@ -94,21 +96,26 @@ def run_stage(
         return rows_on_device(train_rows, groups, facts, filling, reg_on_known=reg_on_known, device=setup.device)
 
     epochs = setup.log.epochs(rows_of, settings.batch_size)
-    units = _units(setup, grid)
+    units = _units(setup, groups, facts.learned_known, grid)
     outcomes: list[list[Outcome]] = [[] for _ in groups]
     for number, unit in enumerate(units):
         place = (name, number)
-        before = journal.finished(place)
+        shape = (len(unit.grid), len(unit.grid[0]))
+        before = journal.finished(place, shape)
         if before is not None:
             for g, of_group in zip(unit.groups, before, strict=True):
                 outcomes[g] += of_group
             continue
-        own_epochs = epochs if len(unit.groups) == len(groups) else _of_group(epochs, unit.groups[0])
+        own_epochs = epochs if len(unit.groups) == len(groups) else _of_groups(epochs, unit.groups)
         own_groups = [groups[g] for g in unit.groups]
-        prior = _prior(setup, own_groups, own_epochs) if settings.reg == "lpr" else None
+        prior = None
+        if settings.reg == "lpr":
+            prior = journal.prior(place, setup.device) or _prior(setup, own_groups, own_epochs)
+            if prior is None:
+                journal.write_done()
+                raise Left
         fit = _fit_of(setup, unit, own_groups, facts, own_epochs, prior)
         held = _HeldOutRows(setup, fit, unit, own_groups) if settings.held_share or settings.folds else None
-        shape = (len(unit.grid), len(unit.grid[0]))
         tracker = Tracker(fit, shape, held, settings.selector, settings.patience)
         journal.take_up(place, fit, tracker)
         watcher.begin(fit, number)
@@ -120,14 +127,46 @@ def run_stage(
     return outcomes
 
 
-def _units(setup: Setup, grid: Grid) -> list[Unit]:
-    if setup.spec.model == "linear":
+def epochs_in_all(setup: Setup, groups: Sequence[Group], grid: Grid, known: KnownRows) -> int:
+    """Of the units of a stage, one after another."""
+    learned = [int((~group.holds_out(known.number)).sum()) for group in groups]
+    return len(_units(setup, groups, learned, grid)) * (setup.settings.epochs or 0)
+
+
+def _units(setup: Setup, groups: Sequence[Group], learned_known: Sequence[int], grid: Grid) -> list[Unit]:
+    """Linear policies go together, unless a seed has fewer known rows than a batch and another has not as few: the
+    smallest batch would be everyone's, and nobody's policy what it would be alone."""
+    if setup.spec.model != "linear":
+        return [Unit((g,), [[combination]]) for g, of_group in enumerate(grid) for combination in of_group]
+    of_seeds: dict[int, list[int]] = {}
+    for g, group in enumerate(groups):
+        of_seeds.setdefault(group.seed, []).append(g)
+    batches = {min(setup.settings.batch_size, *(learned_known[g] for g in own)) for own in of_seeds.values()}
+    if len(batches) == 1:
         return [Unit(tuple(range(len(grid))), grid)]
-    return [Unit((g,), [[combination]]) for g, of_group in enumerate(grid) for combination in of_group]
+    return [Unit(tuple(own), [grid[g] for g in own]) for own in of_seeds.values()]
 
 
-def _of_group(epochs: Callable[[int], Iterator[Part]], group: int) -> Callable[[int], Iterator[Part]]:
-    return lambda epoch: (Part(part.rows.of_group(group), part.steps) for part in epochs(epoch))
+def _check_groups(settings: TrainSettings, groups: Sequence[Group], facts: LogFacts) -> None:
+    """Which rows are held out is chance: of few rows it may be none or all."""
+    known = len(facts.known.c)
+    for group, learned in zip(groups, facts.learned_known, strict=True):
+        if settings.uses_feedback and learned == 0:
+            raise SettingError(
+                f"--seed {group.seed} holds out all {known} rows with feedback and leaves none to learn from: "
+                f"lower --holdout, or take another seed"
+            )
+        if settings.held_share and learned == known:
+            raise SettingError(
+                f"--seed {group.seed} holds out none of the {known} rows with feedback: raise --holdout, or choose by "
+                f"--folds"
+            )
+
+
+def _of_groups(epochs: Callable[[int], Iterator[Part]], groups: Sequence[int]) -> Callable[[int], Iterator[Part]]:
+    """Groups that stand beside one another."""
+    own = slice(groups[0], groups[-1] + 1)
+    return lambda epoch: (Part(part.rows.of_groups(own), part.steps) for part in epochs(epoch))
 
 
 def _facts(setup: Setup, groups: Sequence[Group], grid: Grid) -> LogFacts:
@@ -242,8 +281,9 @@ def _smoothing(settings: TrainSettings, known: int) -> float:
     return 1 / ((2 if settings.risk == "ix" else 1) * math.sqrt(max(known, 1)))
 
 
-def _prior(setup: Setup, groups: Sequence[Group], epochs: Callable[[int], Iterator[Part]]) -> list[Tensor]:
-    """θ₀ of lpr: of the given policy, or fitted to the logged actions of the rows that the regulariser is on."""
+def _prior(setup: Setup, groups: Sequence[Group], epochs: Callable[[int], Iterator[Part]]) -> list[Tensor] | None:
+    """θ₀ of lpr: of the given policy, or fitted to the logged actions of the rows that the regulariser is on. None
+    if the run was asked to leave meanwhile."""
     settings = setup.settings
     if setup.prior is not None:
         network = start_network(setup, 0)
@@ -264,14 +304,12 @@ def _prior(setup: Setup, groups: Sequence[Group], epochs: Callable[[int], Iterat
     fit = _fit_of(own, unit, groups, _no_facts(len(groups)), epochs, None)
     for _ in range(fit.epochs):
         if fit.run_epoch() is None:
-            break
+            return None
     return _stacked_prior(fit.learner, len(groups))
 
 
 def _no_facts(groups: int) -> LogFacts:
     import numpy as np
-
-    from s2bl_cli.training.log_facts import KnownRows
 
     nothing = KnownRows(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.float32))
     return LogFacts(0, nothing, (0,) * groups, (0,) * groups, np.zeros((groups, 1)), np.ones((groups, 1)))

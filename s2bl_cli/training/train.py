@@ -22,13 +22,13 @@ from s2bl_cli.training.groups import Group, fold_groups, holdout_groups
 from s2bl_cli.training.held_out import joined
 from s2bl_cli.training.interruption import noted_signals
 from s2bl_cli.training.journal import Journal
-from s2bl_cli.training.log_facts import LogFacts, count_log
+from s2bl_cli.training.log_facts import KnownRows, LogFacts, count_log
 from s2bl_cli.training.outcomes import Outcome
 from s2bl_cli.training.resident_log import ResidentLog
 from s2bl_cli.training.run_options import RunOptions
 from s2bl_cli.training.selectors import HeldOut
 from s2bl_cli.training.settings import AUTO_TRANSLATIONS, Combination, TrainSettings
-from s2bl_cli.training.stage import Left, Setup, TrainLog, Watcher, run_stage
+from s2bl_cli.training.stage import Left, Setup, TrainLog, Watcher, epochs_in_all, run_stage
 from s2bl_cli.training.streamed_log import StreamedLog, is_better_streamed
 from s2bl_cli.training.watching import ProgressWatcher
 
@@ -65,6 +65,7 @@ class TrainingRun:
     ) -> None:
         self._log, self._settings, self._options = log, settings, options
         self._device, self._prior = device, prior
+        self._journal: Journal | None = None
         self._checkpoint = None if target == "-" else f"{target.removesuffix('.safetensors')}.checkpoint"
 
     def policies(self, console: Console) -> list[Trained]:
@@ -94,11 +95,21 @@ class TrainingRun:
                     is_wanted_elsewhere=interruption.requested,
                 )
             except Left:
-                console.warn(f"stopped; to go on, give the same command with --resume (state in {self._checkpoint})")
+                if self._checkpoint is None:
+                    console.warn("stopped; with -o - nothing is kept to go on from")
+                else:
+                    console.warn(
+                        f"stopped; to go on, give the same command with --resume (state in {self._checkpoint})"
+                    )
                 interruption.leave()
                 raise
-        journal.remove()
+        self._journal = journal
         return trained
+
+    def written(self) -> None:
+        """The policies are safe: nothing is left to go on from."""
+        if self._journal is not None:
+            self._journal.remove()
 
     def _identity(self) -> Step:
         """What a checkpoint must share with the run: everything that the policies depend on."""
@@ -146,8 +157,7 @@ def train_policies(
         compiled=compiled,
         is_wanted_elsewhere=is_wanted_elsewhere,
     )
-    combinations = _with_translations(settings, facts)
-    chosen = _run(setup, combinations, watch, journal or Journal())
+    chosen = _run(setup, facts.known, watch, journal or Journal())
     sources = log.sources if prior is None else (*log.sources, prior.source)
     names = {**log.recorded_names, **({"stream": "on"} if streams else {})}
     return [
@@ -174,65 +184,56 @@ def _columns(settings: TrainSettings) -> tuple[str, ...]:
 _Chosen = tuple[int, Combination, float | None, Outcome]
 
 
-def _run(
-    setup: Setup, combinations: Sequence[Combination], watch: Callable[[str, int], Watcher], journal: Journal
-) -> list[_Chosen]:
+def _run(setup: Setup, known: KnownRows, watch: Callable[[str, int], Watcher], journal: Journal) -> list[_Chosen]:
     settings = setup.settings
     seeds = settings.seed_list
     if settings.folds is not None:
-        best = _cross_validated(setup, combinations, watch, journal)
-        final = replace(setup, settings=replace(settings, folds=None, select=None, holdout=None))
+        best = _cross_validated(setup, known, watch, journal)
+        translation = None if settings.translation == "auto" else settings.translation  # there is no choice left
+        decided = replace(settings, folds=None, select=None, select_on="sampled", translation=translation)
+        final = replace(setup, settings=decided)
         groups = [Group(seed) for seed in seeds]
-        grid: list[Sequence[Combination]] = [[combination] for combination, _ in best]
-        outcomes = run_stage(final, "training", groups, grid, watch("training", _epochs(final, grid)), journal)
+        grid = [[_combinations(settings, known, group)[place]] for group, (place, _) in zip(groups, best, strict=True)]
+        watcher = watch("training", epochs_in_all(final, groups, grid, known))
+        outcomes = run_stage(final, "training", groups, grid, watcher, journal)
         return [
-            (seed, combination, estimate, of_group[0])
-            for seed, (combination, estimate), of_group in zip(seeds, best, outcomes, strict=True)
+            (seed, combination, estimate, outcome)
+            for seed, (_, estimate), [combination], [outcome] in zip(seeds, best, grid, outcomes, strict=True)
         ]
     groups = holdout_groups(seeds, settings.held_share)
-    grid = [combinations for _ in seeds]
-    outcomes = run_stage(setup, "training", groups, grid, watch("training", _epochs(setup, grid)), journal)
-    if settings.select is None:
-        return [
-            (seed, combination, None, outcome)
-            for seed, of_group in zip(seeds, outcomes, strict=True)
-            for combination, outcome in zip(combinations, of_group, strict=True)
-        ]
+    grid = [_combinations(settings, known, group) for group in groups]
+    watcher = watch("training", epochs_in_all(setup, groups, grid, known))
+    outcomes = run_stage(setup, "training", groups, grid, watcher, journal)
     chosen: list[_Chosen] = []
-    for seed, of_group in zip(seeds, outcomes, strict=True):
-        place, estimate = _best(settings, [outcome.held for outcome in of_group])
-        chosen.append((seed, combinations[place], estimate, of_group[place]))
+    for seed, combinations, of_group in zip(seeds, grid, outcomes, strict=True):
+        if settings.select is None:
+            chosen += [(seed, c, None, outcome) for c, outcome in zip(combinations, of_group, strict=True)]
+        else:
+            place, estimate = _best(settings, [outcome.held for outcome in of_group])
+            chosen.append((seed, combinations[place], estimate, of_group[place]))
     return chosen
 
 
 def _cross_validated(
-    setup: Setup, combinations: Sequence[Combination], watch: Callable[[str, int], Watcher], journal: Journal
-) -> list[tuple[Combination, float]]:
-    """The best combination for each seed, by the estimate on all known rows, each held out once."""
+    setup: Setup, known: KnownRows, watch: Callable[[str, int], Watcher], journal: Journal
+) -> list[tuple[int, float]]:
+    """The place of the best combination for each seed, by the estimate on all known rows, each held out once."""
     settings = setup.settings
     assert settings.folds is not None
     groups = fold_groups(settings.seed_list, settings.folds)
-    noted = journal.noted("chosen")
+    grid = [_combinations(settings, known, group) for group in groups]
+    noted = journal.noted_choice(len(settings.seed_list), len(grid[0]))
     if noted is not None:
-        return [(Combination(*numbers), estimate) for numbers, estimate in noted]
-    grid = [combinations for _ in groups]
-    outcomes = run_stage(setup, "choosing", groups, grid, watch("choosing", _epochs(setup, grid)), journal)
+        return noted
+    watcher = watch("choosing", epochs_in_all(setup, groups, grid, known))
+    outcomes = run_stage(setup, "choosing", groups, grid, watcher, journal)
     best = []
     for s in range(len(settings.seed_list)):
         of_seed = outcomes[s * settings.folds : (s + 1) * settings.folds]
-        place, estimate = _best(
-            settings,
-            [joined([_held(fold[c]) for fold in of_seed]) for c in range(len(combinations))],
-        )
-        best.append((combinations[place], estimate))
-    journal.note("chosen", [[list(combination), estimate] for combination, estimate in best])
+        held = [joined([_held(fold[c]) for fold in of_seed]) for c in range(len(grid[0]))]
+        best.append(_best(settings, held))
+    journal.note_choice(best)
     return best
-
-
-def _epochs(setup: Setup, grid: Sequence[Sequence[Combination]]) -> int:
-    """Of a stage in all, for the progress bar: linear policies take theirs side by side."""
-    one_by_one = 1 if setup.spec.model == "linear" else len(grid) * len(grid[0])
-    return one_by_one * (setup.settings.epochs or 0)
 
 
 def _held(outcome: Outcome) -> HeldOut:
@@ -252,16 +253,16 @@ def _best(settings: TrainSettings, held: Sequence[HeldOut | None]) -> tuple[int,
     return place, values[place]
 
 
-def _with_translations(settings: TrainSettings, facts: LogFacts) -> list[Combination]:
-    """The grid with banditnet's translations in numbers."""
+def _combinations(settings: TrainSettings, known: KnownRows, group: Group) -> list[Combination]:
+    """The grid with banditnet's translations in numbers, from the costs that the group may see."""
     if settings.risk != "banditnet":
         return list(settings.combinations)
+    costs = known.c[~group.holds_out(known.number)]
     if settings.translation == "auto":
-        low, high = facts.lowest_cost, facts.highest_cost
+        low, high = (float(costs.min()), float(costs.max())) if len(costs) else (0.0, 0.0)
         values = [low + part * (high - low) for part in AUTO_TRANSLATIONS]
-        distinct = dict.fromkeys(settings.combinations)
-        return [c._replace(translation=value) for c in distinct for value in dict.fromkeys(values)]
-    mean = float(facts.known.c.mean(dtype=np.float64)) if len(facts.known.c) else 0.0
+        return [c._replace(translation=value) for c in dict.fromkeys(settings.combinations) for value in values]
+    mean = float(costs.mean(dtype=np.float64)) if len(costs) else 0.0
     return [c if c.translation is not None else c._replace(translation=mean) for c in settings.combinations]
 
 
@@ -278,6 +279,11 @@ def _check_rows(facts: LogFacts, log: Log, settings: TrainSettings) -> None:
             f"{log.name}: --risk {settings.risk} is for costs of at most 0, found {facts.highest_cost:g}; "
             f"use another risk, or shift the costs"
         )
+    if settings.select == "ls-bound" and facts.highest_cost > 0:
+        raise ContractError(
+            f"{log.name}: --select ls-bound is for costs of at most 0, found {facts.highest_cost:g}; "
+            f"use another selector, or shift the costs"
+        )
     if (settings.held_share or settings.folds) and len(facts.known.c) < 2 * (settings.folds or 5):
         raise ContractError(
             f"{log.name}: {len(facts.known.c)} rows with feedback are too few to hold some out; drop --select, "
@@ -291,15 +297,22 @@ def _standardisation(
     """Shift and scale from the train rows; with a prior, the prior's, so that parameters mean the same."""
     if prior is not None:
         misfit = prior.policy.network.misfit(spec.actions, spec.context, "the log's")
-        own = (prior.policy.network.model, prior.policy.network.hidden, prior.policy.network.width)
-        if misfit is None and own != (spec.model, spec.hidden, spec.width):
-            misfit = f"its model is {own[0]} {own[1] or ''}, not {spec.model} {spec.hidden or ''}".rstrip()
+        own, wanted = _model_words(prior.policy.network), _model_words(spec)
+        if misfit is None and own != wanted:
+            misfit = f"its model is {own}, not {wanted}"
         if misfit is not None:
             raise ContractError(f"{prior.name} is no prior for {log.name}: {misfit}")
         return {name: torch.from_numpy(prior.policy.tensors[name]) for name in ("shift", "scale")}
     network = build_network(spec)
     network.standardise_with(*moments_of_parts(rows.context for rows, _ in train_log.scan(contexts=True)))
     return {"shift": network.shift, "scale": network.scale}
+
+
+def _model_words(spec: NetworkSpec) -> str:
+    """`mlp 256,64`, `resnet-v1 of width 16`."""
+    if spec.model.startswith("resnet"):
+        return f"{spec.model} of width {spec.width}"
+    return f"{spec.model} {','.join(map(str, spec.hidden))}".rstrip()
 
 
 def _is_bf16(precision: str, device: torch.device) -> bool:

@@ -17,8 +17,13 @@ def lse(batch: KnownBatch, knobs: Knobs) -> Tensor:
     Source: Behnamnia et al. 2025 (arXiv 2506.06873).
     """
     exponent = knobs.smoothing * weight(batch) * -batch.c
-    largest = exponent.detach().amax(-1, keepdim=True)  # taken out, so that no exponential overflows
-    log_mean = batch.mean((exponent - largest).exp()).log() + largest.squeeze(-1)
+    if batch.weight is not None:  # rows without feedback are no candidates for the largest
+        exponent = exponent.masked_fill(batch.weight == 0, -torch.inf)
+    largest = exponent.detach().amax(-1, keepdim=True)
+    largest = largest.masked_fill(largest == -torch.inf, 0.0)
+    mean = batch.mean((exponent - largest).exp())  # the largest taken out, so that no exponential overflows
+    # A batch of all rows may have none with feedback. It has no say then; the logarithm of 0 would end the run.
+    log_mean = mean.masked_fill(mean == 0, 1.0).log() + largest.squeeze(-1)
     return -log_mean / _without_batch_axis(knobs.smoothing)
 
 

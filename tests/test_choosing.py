@@ -1,0 +1,399 @@
+"""Choosing among policies by held-out known rows: the estimates, what is held out, and what is kept."""
+
+import math
+import shlex
+import shutil
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from learning_fixtures import blobs, train, train_all, write_arrays
+
+from s2bl_cli.contract.lineage import command_lines
+from s2bl_cli.contract.logs.reading import LogArrays, open_logs
+from s2bl_cli.contract.policies import Policy, read_policy, write_policy
+from s2bl_cli.errors import ContractError, SettingError
+from s2bl_cli.models.network import network_from
+from s2bl_cli.objectives.methods import METHODS
+from s2bl_cli.registry import SELECTORS
+from s2bl_cli.training.fitting import EpochNews
+from s2bl_cli.training.groups import Group, fold_groups, uniform_hash
+from s2bl_cli.training.outcomes import Tracker
+from s2bl_cli.training.selectors import HeldOut
+from s2bl_cli.training.settings import AUTO_TRANSLATIONS
+
+ACTIONS = 3
+FEW = {"epochs": 4, "lr": 0.05}
+
+
+@pytest.fixture(scope="module")
+def rows() -> LogArrays:
+    return blobs(rows=500, known=0.5)
+
+
+@pytest.fixture(scope="module")
+def log(tmp_path_factory: pytest.TempPathFactory, rows: LogArrays) -> Path:
+    return write_arrays(tmp_path_factory.mktemp("choosing") / "log.parquet", rows, ACTIONS)
+
+
+def _far(one: Policy, other: Policy) -> float:
+    return max(float(np.abs(one.tensors[name] - other.tensors[name]).max()) for name in one.tensors)
+
+
+# --- the estimates ---
+
+# Weights 2, 1/2, 1; costs −1, −1/2, 0. Σcw = −9/4, Σw = 7/2.
+HELD = HeldOut(
+    np.array([2, 0.5, 1]),
+    np.array([-1, -0.5, 0]),
+    model_value=np.array([-0.5, -0.25, -0.25]),
+    model_logged=np.array([-0.5, -0.5, 0.5]),
+)
+BY_HAND = {
+    "snips": 2.25 / 3.5,
+    "ips": 0.75,
+    # −mean(q̂(x,π) + w(c − q̂)) = −(−0.5 − 1 − 0.25 + 0 − 0.25 − 0.5)/3
+    "dr": 2.5 / 3,
+    # V = √3·mean ln(1 + wr/√3); ((mean of the logarithms, less ln 20/3, exponentiated) − 1)·√3
+    "ls-bound": math.sqrt(3)
+    * (math.exp((math.log(1 + 2 / math.sqrt(3)) + math.log(1 + 0.25 / math.sqrt(3)) - math.log(20)) / 3) - 1),
+}
+
+
+@pytest.mark.parametrize("name", SELECTORS.names)
+def test_selector_by_hand(name: str) -> None:
+    assert SELECTORS.load(name)(HELD) == pytest.approx(BY_HAND[name], rel=1e-12)
+
+
+@pytest.mark.parametrize("name", SELECTORS.names)
+def test_no_rows_are_the_worst(name: str) -> None:
+    nothing = HeldOut(*(np.empty(0) for _ in range(4)))
+    assert SELECTORS.load(name)(nothing) == -math.inf
+
+
+def test_policy_that_gives_held_out_actions_no_weight_is_the_worst() -> None:
+    assert SELECTORS.load("snips")(HELD._replace(weight=np.zeros(3))) == -math.inf
+
+
+@pytest.mark.parametrize("name", SELECTORS.names)
+def test_higher_is_better(name: str) -> None:
+    """Lower costs of the same actions are more reward."""
+    better = HELD._replace(cost=HELD.cost - 0.25)
+    assert SELECTORS.load(name)(better) > SELECTORS.load(name)(HELD)
+
+
+# --- what is held out ---
+
+
+def test_hash_is_uniform_and_another_for_each_seed() -> None:
+    """10,000 rows in 10 bins: χ² with 9 degrees of freedom exceeds 27.9 once in a thousand times."""
+    numbers = np.arange(10_000)
+    for seed in (0, 1, 2**32 - 1):
+        counts = np.bincount((uniform_hash(numbers, seed) * 10).astype(int), minlength=10)
+        assert ((counts - 1000) ** 2 / 1000).sum() < 27.9
+    one, other = uniform_hash(numbers, 0), uniform_hash(numbers, 1)
+    assert abs(np.corrcoef(one, other)[0, 1]) < 0.04
+    assert np.array_equal(one[5000:], uniform_hash(numbers[5000:], 0))  # a row's place does not depend on the others
+
+
+def test_every_row_is_in_one_fold_of_each_seed() -> None:
+    numbers = np.arange(1000)
+    groups = fold_groups((3, 4), 7)
+    assert [group.seed for group in groups] == [3] * 7 + [4] * 7
+    held = np.stack([group.holds_out(numbers) for group in groups])
+    assert (held[:7].sum(0) == 1).all()
+    assert (held[7:].sum(0) == 1).all()
+    assert not Group(3).holds_out(numbers).any()
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name not in ("wce-only", "kl-only")])
+@pytest.mark.parametrize("sampling", ["paired", "mixed"])
+def test_feedback_held_out_does_not_reach_the_policy(
+    tmp_path: Path, rows: LogArrays, log: Path, method: str, sampling: str
+) -> None:
+    """Held-out costs turned round: the same policy, to the last bit. Others turned round: another."""
+    held = Group(0, 0.0, 0.3).holds_out(np.arange(rows.rows)) & rows.known & ~rows.is_test
+    assert 20 < held.sum() < 100
+    settings: dict[str, Any] = {"method": method, "sampling": sampling, "holdout": 0.3, **FEW}
+    turned = [
+        write_arrays(tmp_path / f"{i}.parquet", replace(rows, cost=np.where(own, -1 - rows.cost, rows.cost)), ACTIONS)
+        for i, own in enumerate((held, rows.known & ~rows.is_test & ~held))
+    ]
+    policy = train(log, **settings)
+    assert _far(policy, train(turned[0], **settings)) == 0
+    assert _far(policy, train(turned[1], **settings)) > 1e-3
+
+
+def test_held_out_rows_stay_with_the_regulariser(log: Path) -> None:
+    """Without a risk that sees feedback, holding out changes nothing."""
+    assert _far(train(log, method="wce-only", **FEW), train(log, method="wce-only", holdout=0.5, **FEW)) == 0
+
+
+def test_few_known_rows_are_told(tmp_path: Path) -> None:
+    few = blobs(known=0.02)  # eight
+    path = write_arrays(tmp_path / "log.parquet", few, ACTIONS)
+    known = int((few.known & ~few.is_test).sum())
+    for settings in ({"lam": "0.1,1", "select": "snips"}, {"patience": 2}, {"holdout": 0.5}):
+        with pytest.raises(ContractError) as raised:
+            train_all(path, **settings)
+        assert str(raised.value) == (
+            f"{path}: {known} rows with feedback are too few to hold some out; drop --select, --patience and --folds"
+        )
+
+
+def test_seed_that_holds_out_all_or_none_is_told(tmp_path: Path) -> None:
+    few = blobs(known=0.03)
+    path = write_arrays(tmp_path / "log.parquet", few, ACTIONS)
+    numbers = np.flatnonzero(few.known & ~few.is_test)
+    count = len(numbers)
+    assert count >= 10
+    held = {seed: Group(seed, 0, 0.85).holds_out(numbers).sum() for seed in range(200)}
+    every = next(seed for seed, found in held.items() if found == count)
+    with pytest.raises(SettingError) as raised:
+        train_all(path, patience=2, holdout=0.85, seeds=f"{next(s for s, n in held.items() if n < count)},{every}")
+    assert str(raised.value) == (
+        f"--seed {every} holds out all {count} rows with feedback and leaves none to learn from: lower --holdout, "
+        "or take another seed"
+    )
+    none = next(seed for seed in range(200) if not Group(seed, 0, 0.1).holds_out(numbers).any())
+    with pytest.raises(SettingError) as raised:
+        train_all(path, patience=2, seed=none)
+    assert str(raised.value) == (
+        f"--seed {none} holds out none of the {count} rows with feedback: raise --holdout, or choose by --folds"
+    )
+
+
+# --- what is kept ---
+
+
+def _snips(policy: Policy, rows: LogArrays, held: Any, nu: float = 0.001) -> float:
+    own = rows.take(held)
+    with torch.no_grad():
+        logits = network_from(policy.network, policy.tensors, "policy")(torch.from_numpy(own.context))
+    pi = torch.softmax(logits, dim=1).numpy()[np.arange(own.rows), own.action]
+    weight = pi / np.maximum(own.propensity, nu)
+    return -float((own.cost * weight).sum() / weight.sum())
+
+
+def test_best_on_held_out_rows_is_kept(rows: LogArrays, log: Path) -> None:
+    lams = "0.001,1,30"
+    (kept,) = train_all(log, lam=lams, select="snips", holdout=0.3, **FEW)
+    every = train_all(log, lam=lams, holdout=0.3, **FEW)
+    held = Group(0, 0.0, 0.3).holds_out(np.arange(rows.rows)) & rows.known & ~rows.is_test
+    values = [_snips(one.policy, rows, held) for one in every]
+    assert kept.estimate == pytest.approx(max(values), rel=1e-5)
+    assert kept.combination == every[int(np.argmax(values))].combination
+    assert _far(kept.policy, every[int(np.argmax(values))].policy) == 0
+
+
+@pytest.mark.parametrize("select", SELECTORS.names)
+@pytest.mark.parametrize("select_on", ["sampled", "argmax"])
+def test_a_bad_policy_is_not_chosen(log: Path, select: str, select_on: str) -> None:
+    """Taken 50 off every cost, all logged actions are bad ones: the policy flees them. The other is sensible."""
+    grid = {"risk": "banditnet", "reg": "none", "translation": "-50,-0.2"}
+    (kept,) = train_all(log, **grid, select=select, select_on=select_on, holdout=0.3, **FEW)
+    assert kept.combination.translation == -0.2
+
+
+def test_folds_choose_then_train_on_all_known_rows(log: Path) -> None:
+    kept = train_all(log, lam="0.01,1,30", select="snips", folds=3, seeds="0,1", **FEW)
+    assert [one.seed for one in kept] == [0, 1]
+    for one in kept:
+        assert _far(one.policy, train(log, lam=one.combination.lam, seed=one.seed, **FEW)) < 2e-4
+        assert one.estimate is not None
+    networks = train_all(log, model="mlp", hidden="4", lam="0.01,30", select="snips", folds=2, **FEW)
+    alone = train(log, model="mlp", hidden="4", lam=networks[0].combination.lam, **FEW)
+    assert _far(networks[0].policy, alone) == 0
+
+
+def test_estimate_of_folds_is_of_every_known_row_held_out_once(rows: LogArrays, log: Path) -> None:
+    """By hand: each fold's rows weighed by the policy that has not seen them."""
+    (kept,) = train_all(log, lam="0.001,1", select="ips", folds=2, **FEW)
+    known = rows.known & ~rows.is_test
+    first = Group(0, 0.0, 0.5).holds_out(np.arange(rows.rows))
+    by_lam = {}
+    for lam in (0.001, 1):
+        total = 0.0
+        for own in (first, ~first):
+            costs = write_arrays(log.with_name("part.parquet"), replace(rows, known=rows.known & ~own), ACTIONS)
+            policy = train(costs, lam=lam, **FEW)
+            held = rows.take(known & own)
+            with torch.no_grad():
+                logits = network_from(policy.network, policy.tensors, "policy")(torch.from_numpy(held.context))
+            pi = torch.softmax(logits, dim=1).numpy()[np.arange(held.rows), held.action]
+            total -= float((held.cost * pi / np.maximum(held.propensity, 0.001)).sum())
+        by_lam[lam] = total / known.sum()
+    assert kept.estimate == pytest.approx(max(by_lam.values()), rel=1e-3)
+    assert by_lam[kept.combination.lam] == max(by_lam.values())
+
+
+def test_translations_come_from_the_costs_that_may_be_seen(rows: LogArrays, log: Path) -> None:
+    known = rows.known & ~rows.is_test
+    held = Group(0, 0.0, 0.3).holds_out(np.arange(rows.rows))
+    (mean,) = train_all(log, method="banditnet", **FEW)
+    assert mean.combination.translation == pytest.approx(float(rows.cost[known].mean()), rel=1e-6)
+    assert _far(mean.policy, train(log, method="banditnet", translation="mean", **FEW)) == 0
+    (other,) = train_all(log, method="banditnet", holdout=0.3, **FEW)
+    assert other.combination.translation == pytest.approx(float(rows.cost[known & ~held].mean()), rel=1e-6)
+    (auto,) = train_all(log, method="banditnet", translation="auto", select="snips", holdout=0.3, **FEW)
+    assert auto.combination.translation in [part - 1 for part in AUTO_TRANSLATIONS]  # costs are in [−1, 0]
+
+
+# --- patience ---
+
+
+class _Script:
+    """A fit of one group and some policies whose snips on held-out rows is written down, epoch by epoch. Their one
+    tensor is the epoch's number."""
+
+    def __init__(self, *values: list[float]) -> None:
+        self.values, self.progress = values, SimpleNamespace(epoch=0)
+        self.learner = self
+
+    def state(self) -> dict[str, Any]:
+        return {}
+
+    def policy_tensors(self, state: Any, group: int, place: int) -> dict[str, Any]:
+        return {"epoch": np.array(self.progress.epoch)}
+
+    def held(self) -> list[list[HeldOut]]:
+        now = [of_policy[self.progress.epoch - 1] for of_policy in self.values]
+        return [[HeldOut(np.ones(1), np.array([-value])) for value in now]]
+
+    def run(self, patience: int | None, tracker: Tracker | None = None) -> Tracker:
+        fit: Any = self
+        tracker = tracker or Tracker(fit, (1, len(self.values)), self.held, "snips", patience)
+        while self.progress.epoch < len(self.values[0]) and not tracker.is_out_of_patience:
+            self.progress.epoch += 1
+            tracker.epoch_done(EpochNews(torch.zeros(1, len(self.values)), None, None))
+        return tracker
+
+
+def test_patience_keeps_the_best_epoch_and_its_estimate() -> None:
+    script = _Script([0.1, 0.5, 0.3, 0.4, 0.9])
+    (outcome,) = script.run(2).outcomes()[0]
+    assert script.progress.epoch == 4
+    assert (outcome.best_epoch, int(outcome.tensors["epoch"])) == (2, 2)
+    assert outcome.held is not None
+    assert outcome.held.cost.tolist() == [-0.5]  # not the last epoch's
+    assert [value for _, quantity, value in outcome.curves if quantity == "snips"] == [0.1, 0.5, 0.3, 0.4]
+
+
+def test_each_policy_runs_out_of_patience_by_itself() -> None:
+    """The first would have stopped after its third epoch; the second goes on to the sixth."""
+    one, other = [0.5, 0.1, 0.1, 0.9, 0.9, 0.9], [0.1, 0.2, 0.3, 0.4, 0.3, 0.3]
+    script = _Script(one, other)
+    outcomes = script.run(2).outcomes()[0]
+    assert [outcome.best_epoch for outcome in outcomes] == [1, 4]
+    alone = [_Script(values).run(2).outcomes()[0][0] for values in (one, other)]
+    assert [outcome.curves for outcome in outcomes] == [outcome.curves for outcome in alone]
+
+
+def test_without_patience_the_last_epoch_is_kept() -> None:
+    (outcome,) = _Script([0.5, 0.1, 0.2]).run(None).outcomes()[0]
+    assert (outcome.best_epoch, int(outcome.tensors["epoch"])) == (3, 3)
+
+
+def test_trackers_state_is_all_it_needs() -> None:
+    values = [0.1, 0.5, 0.3, 0.4, 0.9]
+    first = _Script(values[:3])
+    state = first.run(2).state()
+    second = _Script(values)
+    fit: Any = second
+    tracker = Tracker(fit, (1, 1), second.held, "snips", 2)
+    tracker.load_state(state)
+    second.progress.epoch = 3
+    (resumed,), (whole,) = second.run(2, tracker).outcomes()[0], _Script(values).run(2).outcomes()[0]
+    assert resumed.curves == whole.curves
+    assert (resumed.best_epoch, resumed.held) == (whole.best_epoch, whole.held)
+    assert resumed.tensors == whole.tensors
+
+
+def test_patience_in_training(log: Path) -> None:
+    """The policy is that of the epoch with the best estimate: a run of just so many epochs makes it too."""
+    (kept,) = train_all(log, method="tips", patience=3, epochs=12, lr=0.3, holdout=0.3)
+    snips = [(value, epoch) for epoch, quantity, value in kept.curves if quantity == "snips"]
+    best = max(snips)[1]
+    assert len(snips) == min(best + 3, 12)
+    assert _far(kept.policy, train(log, method="tips", holdout=0.3, epochs=best, lr=0.3)) == 0
+
+
+# --- made again ---
+
+REPLAYED: dict[str, list[Any]] = {
+    "one": ["--method", "kl-s2bl"],
+    "select": ["--lam", "0.01,1,30", "--select", "snips", "--holdout", 0.3],
+    "select, seeds": ["--lam", "0.01,30", "--select", "ips", "--seeds", "3,4"],
+    "folds": ["--lam", "0.01,1,30", "--nu", "0,0.5", "--select", "dr", "--folds", 3, "--select-on", "argmax"],
+    "folds, auto": ["--method", "banditnet", "--translation", "auto", "--select", "snips", "--folds", 2],
+    "mean": ["--method", "banditnet", "--holdout", 0.2],
+    "patience": ["--lam", "0.01,1", "--select", "snips", "--patience", 1, "--select-on", "argmax"],
+    "patience alone": ["--patience", 1, "--sharpen", "0.5,2", "--cap", 0.7],
+    "lpr": ["--reg", "lpr", "--lam", "0.1,0.2"],
+    "cce": ["--reg", "cce", "--lam", "0.3,3", "--select", "ls-bound"],
+    "smoothing": ["--risk", "lse", "--smoothing", -0.3, "--reg", "none"],
+    "paper": ["--preset", "paper", "--epochs", 2, "--risk", "ix", "--holdout", 0.4],
+    "exact": ["--reg", "kl", "--reg-form", "exact", "--lam", "0.1,1", "--select", "snips"],
+    "mlp": ["--model", "mlp", "--hidden", "4", "--lam", "0.1,1", "--select", "snips"],
+}
+
+
+@pytest.mark.parametrize("flags", REPLAYED.values(), ids=REPLAYED.keys())
+def test_lineage_tells_how_to_make_each_policy_again(
+    run: Callable[..., Any], tmp_path: Path, log: Path, flags: list[Any]
+) -> None:
+    flags = flags if "--epochs" in flags else [*flags, "--epochs", 4]
+    ran = run("train", log, *flags, "--batch-size", 32, "--lr", 0.05, "--quiet", "-o", "made/")
+    assert (ran.code, ran.stderr) == (0, "")
+    for path in (tmp_path / "made").iterdir():
+        _check_remade(run, tmp_path, read_policy(str(path)).policy, {"1-make-logs.parquet": log})
+
+
+def test_lineage_with_a_prior_tells_so(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
+    assert run("train", log, "--method", "wce-only", "--epochs", 2, "-o", "prior.safetensors").code == 0
+    words = ("--prior", "prior.safetensors", "--lam", 0.1, "--batch-size", 32, "--epochs", 3)
+    assert run("train", log, "--reg", "lpr", *words, "-o", "p.safetensors").code == 0
+    policy = read_policy(str(tmp_path / "p.safetensors")).policy
+    files = {"1-make-logs.parquet": log, "2-train.safetensors": tmp_path / "prior.safetensors"}
+    _check_remade(run, tmp_path, policy, files)
+
+
+def _check_remade(run: Callable[..., Any], folder: Path, policy: Policy, files: dict[str, Path]) -> None:
+    *_, line = command_lines(policy.lineage, "policy")
+    for name, source in files.items():
+        shutil.copy(source, folder / name)
+    assert set(files) <= set(shlex.split(line))
+    ran = run(*shlex.split(line)[1:], "--force", "--quiet")
+    assert (ran.code, ran.stderr) == (0, ""), line
+    again = read_policy(str(folder / "policy.safetensors")).policy
+    assert _far(policy, again) < 2e-4
+    assert np.abs(policy.tensors["scale"]).min() > 0
+    assert again.lineage == policy.lineage
+
+
+def test_prior_is_kept_near(tmp_path: Path, log: Path, run: Callable[..., Any]) -> None:
+    """The larger λ, the nearer; the standardisation is the prior's, so that parameters mean the same."""
+    assert run("train", log, "--method", "wce-only", "--epochs", 20, "-o", "prior.safetensors").code == 0
+    prior = str(tmp_path / "prior.safetensors")
+    start = read_policy(prior).policy
+    distances = [_far(train(log, reg="lpr", prior=prior, lam=lam, epochs=30, lr=0.02), start) for lam in (0, 0.1, 10)]
+    assert distances[0] > 3 * distances[2]
+    assert distances[0] > distances[1] > distances[2]
+    with open_logs([str(log)]) as opened:
+        assert opened.spec.actions == ACTIONS
+
+
+def test_prior_of_another_shape_is_refused(tmp_path: Path, log: Path) -> None:
+    other = write_arrays(tmp_path / "other.parquet", blobs(actions=4), 4)
+    write_policy(train(other), str(tmp_path / "p.safetensors"), force=True)
+    with pytest.raises(ContractError, match=r"p\.safetensors is no prior for .*log\.parquet: "):
+        train(log, reg="lpr", prior=str(tmp_path / "p.safetensors"))
+    write_policy(train(log, model="mlp", hidden="4"), str(tmp_path / "mlp.safetensors"), force=True)
+    with pytest.raises(ContractError) as raised:
+        train(log, reg="lpr", prior=str(tmp_path / "mlp.safetensors"))
+    assert str(raised.value) == f"mlp.safetensors is no prior for {log}: its model is mlp 4, not linear"
