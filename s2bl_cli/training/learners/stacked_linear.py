@@ -48,13 +48,11 @@ class StackedLinear:
 
     def _standardised(self, context: Tensor, index: Tensor) -> Tensor:
         """(G, batch, features)."""
-        rows = context.index_select(0, index.flatten()).flatten(1)
+        rows = context.index_select(0, index.view(-1)).view(*index.shape, -1)
         x = rows.to(self._scale.dtype)
         if rows.dtype == torch.uint8:  # one pass; of large and close numbers, the difference would lose digits
-            x = torch.addcmul(self._offset, x, self._scale, out=x)
-        else:
-            x = (x - self._shift).mul_(self._scale)
-        return x.view(*index.shape, -1)
+            return torch.addcmul(self._offset, x, self._scale, out=x)
+        return x.sub_(self._shift).mul_(self._scale)  # `x` is a copy: the rows that were selected
 
     def distance(self, prior: Sequence[Tensor]) -> Tensor:
         weight, bias = prior  # (G, actions, features), (G, actions, 1)
@@ -97,7 +95,7 @@ class _LoggedLogPi(torch.autograd.Function):
         else:
             logits = torch.baddbmm(bias.transpose(1, 2), x, weight.transpose(1, 2))  # (G, batch, C·actions)
             log_policy = torch.log_softmax(logits.view(groups, batch, policies, -1), dim=3).permute(0, 2, 3, 1)
-        chosen = action[:, None, None, :].expand(-1, policies, 1, -1)
+        chosen = action.view(groups, 1, 1, batch).expand(-1, policies, 1, -1)
         ctx.save_for_backward(x, log_policy, chosen)  # log_policy: (G, C, actions, batch)
         return log_policy.gather(2, chosen).squeeze(2)  # (G, C, batch)
 
