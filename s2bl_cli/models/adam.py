@@ -58,15 +58,20 @@ class Adam:
             self._step_by_formula()
 
     def _step_fused(self) -> None:
-        with_gradient = [i for i, parameter in enumerate(self._parameters) if parameter.grad is not None]
-        self._step_tensor.add_(1)
+        parameters, means, squares = self._parameters, self._mean, self._square
+        gradients = [parameter.grad for parameter in parameters]
+        if any(gradient is None for gradient in gradients):
+            moved = [i for i, gradient in enumerate(gradients) if gradient is not None]
+            parameters, means, squares = ([own[i] for i in moved] for own in (parameters, means, squares))
+            gradients = [gradients[i] for i in moved]
+        self._step_tensor.fill_(self._steps)
         self._fused(
-            [self._parameters[i] for i in with_gradient],
-            [self._parameters[i].grad for i in with_gradient],
-            [self._mean[i] for i in with_gradient],
-            [self._square[i] for i in with_gradient],
+            parameters,
+            gradients,
+            means,
+            squares,
             [],
-            [self._step_tensor] * len(with_gradient),
+            [self._step_tensor] * len(parameters),
             lr=self.lr,
             beta1=self._betas[0],
             beta2=self._betas[1],
@@ -101,7 +106,6 @@ class Adam:
 
     def load_state(self, state: State) -> None:
         self._steps = int(state["steps"])
-        self._step_tensor.fill_(self._steps)
         for i, (mean, square) in enumerate(zip(self._mean, self._square, strict=True)):
             mean.copy_(state[f"mean.{i}"])
             square.copy_(state[f"square.{i}"])

@@ -35,6 +35,8 @@ class StackedLinear:
         self._weight = weight.repeat(groups, policies, 1).requires_grad_()  # (G, C·actions, features)
         self._bias = bias[:, None].repeat(groups, policies, 1).requires_grad_()  # (G, C·actions, 1)
         self.parameters = [self._weight, self._bias]
+        # A batch's contexts, always in the same place: fresh memory every step is slower than the arithmetic on it.
+        self._x = torch.empty(0)
 
     def log_pi(self, context: Tensor, index: Tensor, action: Tensor) -> Tensor:
         x = self._standardised(context, index)
@@ -49,10 +51,12 @@ class StackedLinear:
     def _standardised(self, context: Tensor, index: Tensor) -> Tensor:
         """(G, batch, features)."""
         rows = context.index_select(0, index.view(-1)).view(*index.shape, -1)
-        x = rows.to(self._scale.dtype)
+        if self._x.shape != rows.shape:
+            self._x = torch.empty(rows.shape, dtype=self._scale.dtype, device=rows.device)
+        x = self._x.copy_(rows)
         if rows.dtype == torch.uint8:  # one pass; of large and close numbers, the difference would lose digits
             return torch.addcmul(self._offset, x, self._scale, out=x)
-        return x.sub_(self._shift).mul_(self._scale)  # `x` is a copy: the rows that were selected
+        return x.sub_(self._shift).mul_(self._scale)
 
     def distance(self, prior: Sequence[Tensor]) -> Tensor:
         weight, bias = prior  # (G, actions, features), (G, actions, 1)
