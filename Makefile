@@ -26,6 +26,7 @@ check: $(READY)
 bench: $(READY)
 	$(BIN)/python bench/files.py
 	$(BIN)/python bench/make_logs.py
+	$(BIN)/python bench/train.py
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py

@@ -80,3 +80,19 @@ def test_a_parameter_without_a_gradient_stays() -> None:
     Adam([still, moved], lr=0.1).step()
     assert still.tolist() == [1, 1]
     torch.testing.assert_close(moved.detach(), torch.full((2,), 0.9))
+
+
+@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
+@pytest.mark.parametrize("decoupled", [True, False])
+def test_one_operation_and_the_formula_take_the_same_steps(decoupled: bool, weight_decay: float) -> None:
+    torch.manual_seed(0)
+    start = torch.randn(3, 4)
+    fused, plain = (nn.Parameter(start.clone()) for _ in range(2))
+    steps = [Adam([one], 0.03, weight_decay, decoupled=decoupled, fused=one is fused) for one in (fused, plain)]
+    assert steps[1]._fused is None
+    for _ in range(20):
+        fused.grad = torch.randn_like(start)
+        plain.grad = fused.grad.clone()
+        for adam in steps:
+            adam.step()
+        torch.testing.assert_close(fused, plain, rtol=1e-5, atol=1e-6)

@@ -1,16 +1,20 @@
 """Adam (Kingma & Ba 2015) and AdamW (Loshchilov & Hutter 2019), the steps alone.
 
 `torch.optim.Adam` does the same, but making one imports torch's compiler: two seconds before the first step of
-every command. The tests hold the two together.
+every command. The tests hold the two together. Where torch has the whole step as one operation, that is taken: it goes
+over the memory once instead of seven times.
 """
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
 
 State = dict[str, Tensor]
+
+_FUSED_ON = ("cpu", "cuda")
 
 
 class Adam:
@@ -28,11 +32,16 @@ class Adam:
         decoupled: bool = False,
         betas: tuple[float, float] = (0.9, 0.999),
         eps: float = 1e-8,
+        fused: bool = True,
     ) -> None:
         self.lr = lr
         self._parameters = list(parameters)
+        own = "_fused_adamw_" if decoupled else "_fused_adam_"
+        on_fused = all(parameter.device.type in _FUSED_ON for parameter in self._parameters)
+        self._fused: Any = getattr(torch, own, None) if fused and on_fused else None
         self._weight_decay, self._decoupled, self._betas, self._eps = weight_decay, decoupled, betas, eps
         self._steps = 0
+        self._step_tensor = torch.zeros((), device=self._parameters[0].device) if self._parameters else torch.zeros(())
         self._mean = [torch.zeros_like(parameter) for parameter in self._parameters]
         self._square = [torch.zeros_like(parameter) for parameter in self._parameters]
 
@@ -43,6 +52,36 @@ class Adam:
     @torch.no_grad()
     def step(self) -> None:
         self._steps += 1
+        if self._fused is not None:
+            self._step_fused()
+        else:
+            self._step_by_formula()
+
+    def _step_fused(self) -> None:
+        parameters, means, squares = self._parameters, self._mean, self._square
+        gradients = [parameter.grad for parameter in parameters]
+        if any(gradient is None for gradient in gradients):
+            moved = [i for i, gradient in enumerate(gradients) if gradient is not None]
+            parameters, means, squares = ([own[i] for i in moved] for own in (parameters, means, squares))
+            gradients = [gradients[i] for i in moved]
+        self._step_tensor.fill_(self._steps)
+        self._fused(
+            parameters,
+            gradients,
+            means,
+            squares,
+            [],
+            [self._step_tensor] * len(parameters),
+            lr=self.lr,
+            beta1=self._betas[0],
+            beta2=self._betas[1],
+            weight_decay=self._weight_decay,
+            eps=self._eps,
+            amsgrad=False,
+            maximize=False,
+        )
+
+    def _step_by_formula(self) -> None:
         beta1, beta2 = self._betas
         step_size = self.lr / (1 - beta1**self._steps)
         root_correction = math.sqrt(1 - beta2**self._steps)

@@ -31,7 +31,8 @@ class PolicyNetwork(nn.Module):
 
     def forward(self, context: Tensor) -> Tensor:
         flat = context.flatten(1).to(self.shift.dtype)  # (batch, features)
-        logits: Tensor = self.body(((flat - self.shift) * self.scale).reshape(context.shape))
+        # In place: a fresh tensor for every operation costs more than the arithmetic.
+        logits: Tensor = self.body((flat - self.shift).mul_(self.scale).reshape(context.shape))
         return logits  # (batch, actions)
 
     def standardise_by(self, *parts: npt.NDArray[np.generic]) -> None:

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 # Below so many multiplications a step, threads wait for each other longer than they work; and where another
 # process wants the cores too, they wait very long.
-SMALL_STEP = 1 << 25
+SMALL_STEP = 1 << 24
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 

@@ -95,7 +95,7 @@ class Fit:
                 value = steps.value(step)
                 if value is not None:
                     self.optimizer.zero_grad()
-                    torch.autograd.backward(value.total.sum())
+                    torch.autograd.backward(value.total, torch.ones_like(value.total))
                     self.optimizer.step()
                     _add(progress.totals, value)
                 progress.step = done_before + step + 1
@@ -156,19 +156,20 @@ class _Steps:
         else:
             assert known is not None
             self._index = torch.cat([known, regularised], dim=-1)
-        self._action = None if self._index is None else rows.action[self._index]
+        # All steps' views at once: taking them one by one costs as much as a small product.
+        self._indices = () if self._index is None else self._index.unbind()
+        self._actions = () if self._index is None else rows.action[self._index].unbind()
 
     def value(self, step: int) -> Value | None:
         """The objective of this step; None where no row at hand has anything to say."""
         fit, learner = self._fit, self._fit.learner
         if self._index is None or (self._risk is None and self._reg is None):
             return None
-        assert self._action is not None
         known_batch = any_batch = None
         if fit.exact and self._reg is not None:
             return self._exact_value(step)
         needs_forward = self._risk is not None or self._needs_rows
-        log_pi = learner.log_pi(self._rows.context, self._index[step], self._action[step]) if needs_forward else None
+        log_pi = learner.log_pi(self._rows.context, self._indices[step], self._actions[step]) if needs_forward else None
         if self._risk is not None:
             assert log_pi is not None
             known_batch = _known_batch(log_pi[..., : self._known_count], self._risk, step)
@@ -187,19 +188,17 @@ class _Steps:
         """As `value`, with π(·|x) of the regularised rows."""
         fit, rows = self._fit, self._rows
         assert self._reg is not None
-        assert self._index is not None
         assert self._regularised is not None
         assert rows.pi0 is not None
-        log_policy = fit.learner.log_policy(rows.context, self._index[step])  # (G, C, batch, actions)
+        log_policy = fit.learner.log_policy(rows.context, self._indices[step])  # (G, C, batch, actions)
         own = log_policy if self._shared or self._risk is None else log_policy[:, :, self._known_count :]
         pi0 = rows.pi0[self._regularised[step]].unsqueeze(1)  # (G, 1, batch, actions)
         reg_action = rows.action[self._regularised[step]]
         any_batch = _any_batch(_logged(own, reg_action), self._reg, step)._replace(log_policy=own, pi0=pi0)
         known_batch = None
         if self._risk is not None:
-            assert self._action is not None
             count = self._known_count
-            log_pi = _logged(log_policy[:, :, :count], self._action[step][:, :count])
+            log_pi = _logged(log_policy[:, :, :count], self._actions[step][:, :count])
             known_batch = _known_batch(log_pi, self._risk, step)
         return fit.objective(known_batch, any_batch)
 
@@ -210,14 +209,17 @@ def _logged(log_policy: Tensor, action: Tensor) -> Tensor:
     return log_policy.gather(-1, index).squeeze(-1)
 
 
-def _gathered_known(rows: Rows, index: Tensor, weighted: bool) -> list[Tensor | None]:
-    weight = _of_groups(rows.feedback_weight, index) if weighted else None
-    return [rows.p[index].unsqueeze(2), _of_groups(rows.c, index), weight]
+Gathered = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor] | None]  # of all steps: (G, 1, batch) each
 
 
-def _gathered_any(rows: Rows, index: Tensor) -> list[Tensor | None]:
-    merit = None if rows.merit is None else _of_groups(rows.merit, index)
-    return [rows.p[index].unsqueeze(2), _of_groups(rows.action_weight, index), merit]
+def _gathered_known(rows: Rows, index: Tensor, weighted: bool) -> Gathered:
+    weight = _of_groups(rows.feedback_weight, index).unbind() if weighted else None
+    return rows.p[index].unsqueeze(2).unbind(), _of_groups(rows.c, index).unbind(), weight
+
+
+def _gathered_any(rows: Rows, index: Tensor) -> Gathered:
+    merit = None if rows.merit is None else _of_groups(rows.merit, index).unbind()
+    return rows.p[index].unsqueeze(2).unbind(), _of_groups(rows.action_weight, index).unbind(), merit
 
 
 def _of_groups(values: Tensor, index: Tensor) -> Tensor:
@@ -225,15 +227,11 @@ def _of_groups(values: Tensor, index: Tensor) -> Tensor:
     return values.expand(index.shape[0], -1, -1).gather(2, index).unsqueeze(2)
 
 
-def _known_batch(log_pi: Tensor, gathered: list[Tensor | None], step: int) -> KnownBatch:
+def _known_batch(log_pi: Tensor, gathered: Gathered, step: int) -> KnownBatch:
     p, c, weight = gathered
-    assert p is not None
-    assert c is not None
     return KnownBatch(log_pi, p[step], c[step], None if weight is None else weight[step])
 
 
-def _any_batch(log_pi: Tensor, gathered: list[Tensor | None], step: int) -> AnyBatch:
+def _any_batch(log_pi: Tensor, gathered: Gathered, step: int) -> AnyBatch:
     p, action_weight, merit = gathered
-    assert p is not None
-    assert action_weight is not None
     return AnyBatch(log_pi, p[step], action_weight[step], None if merit is None else merit[step])
