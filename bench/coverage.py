@@ -194,7 +194,8 @@ each kind of 95 % interval held the true value.
   as rows grow.
 - Normal and bootstrap intervals should cover in 95 % ± 2 points. Bernstein intervals hold for every number of rows, and
   so do the lower bounds of `ix` and `ls` (marked own): they should cover in 95 % or more.
-- An empty cell: Bernstein's inequality is for means, and the estimator is none (then the normal interval is used).
+- An empty cell: Bernstein's inequality is for plain means, and the estimator is none, or weighted (then the normal
+  interval is used); the bounds of `ix` and `ls` are not for weighted rows either.
 - `dm` is as biased as its model, and its interval does not promise to hold the value.
 """
 

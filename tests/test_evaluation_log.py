@@ -14,7 +14,7 @@ import torch
 from learning_fixtures import CPU, arrays_of, blobs, default_device_elsewhere, one_hot, table_policy, write_arrays
 
 from s2bl_cli.contract.context_spec import ContextSpec
-from s2bl_cli.contract.lineage import Step
+from s2bl_cli.contract.lineage import Step, command_lines
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy, read_policy
 from s2bl_cli.contract.scores import LOGGING_POLICY, read_scores
@@ -198,7 +198,32 @@ def test_uniform_and_logging_policy_by_hand(run: Run, tmp_path: Path) -> None:
     assert "dr" not in logging  # its whole distribution is not in the log
     table, lineage = read_scores([str(tmp_path / "scores.parquet")])
     assert set(table["method"].to_pylist()) == {"uniform", LOGGING_POLICY}
-    assert [source.role for source in lineage[0].inputs] == ["logs"]
+    assert [(source.role, source.name) for source in lineage[0].inputs] == [("policy", "uniform"), ("logs", None)]
+
+
+@pytest.mark.parametrize(
+    ("policies", "told"),
+    [
+        (("uniform", "logging"), "uniform"),
+        (("logging",), "logging"),
+        (("p.safetensors", "uniform"), "p.safetensors uniform"),
+    ],
+)
+def test_the_lineage_tells_the_command_again(run: Run, tmp_path: Path, policies: tuple[str, ...], told: str) -> None:
+    columns = {
+        "context": pa.array([[0.0, 1.0]] * 4),
+        "action": [0, 1, 0, 1],
+        "propensity": [0.5] * 4,
+        "cost": [-1.0, 0, 0, -1],
+    }
+    pq.write_table(pa.table(columns), "plain.parquet")
+    table_policy(tmp_path / "p.safetensors", TABLE)
+    assert run("evaluate", *policies, "--logs", "plain.parquet", "--metrics", "ips").code == 0
+    _, lineage = read_scores([str(tmp_path / "scores.parquet")])
+    line = command_lines(lineage[0])[-1]
+    if "p.safetensors" in policies:
+        told = told.replace("p.safetensors", "1-train.safetensors")
+    assert f" {told} --logs plain.parquet " in line
 
 
 def _probabilities(form: str, pi: Any) -> pa.Table:

@@ -1,5 +1,6 @@
 """What is scored: policy files, the logging policy, the uniform one, and other tools' probabilities."""
 
+import hashlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -28,9 +29,13 @@ class Candidate:
     probabilities: ProbabilityFile | None = None
 
     @property
-    def source(self) -> Source | None:
+    def source(self) -> Source:
+        """As an input in a lineage. A policy that is a word has the word's digest: the command can be told again."""
         file = self.loaded or self.probabilities
-        return None if file is None else file.source
+        if file is not None:
+            return file.source
+        word = UNIFORM if self.name == UNIFORM else LOGGING
+        return Source("policy", hashlib.sha256(word.encode()).hexdigest(), word)
 
 
 LOGGING_CANDIDATE = Candidate(LOGGING_POLICY, logging_facts)

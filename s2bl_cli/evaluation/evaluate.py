@@ -15,7 +15,7 @@ from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.contract.logs.reading import Log, open_logs
 from s2bl_cli.contract.scores import Score
 from s2bl_cli.errors import ContractError
-from s2bl_cli.evaluation.candidates import Candidate, check_fit, trained_on
+from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, Candidate, check_fit, trained_on
 from s2bl_cli.evaluation.fitted_models import fit_models
 from s2bl_cli.evaluation.intervals import IntervalSettings
 from s2bl_cli.evaluation.row_pass import Advance, pass_over
@@ -47,7 +47,9 @@ def evaluate_policies(
 ) -> tuple[Evaluation, Step]:
     """Every policy on every log."""
     evaluation = Evaluation()
-    sources = [candidate.source for candidate in candidates if candidate.source is not None]
+    # The logging policy is scored unasked: it is an input only where nothing else is.
+    named = [candidate for candidate in candidates if candidate is not LOGGING_CANDIDATE] or [LOGGING_CANDIDATE]
+    sources = [candidate.source for candidate in named]
     for name in logs:
         with open_logs([name], columns) as log:
             score_on_log(candidates, log, settings, device, progress, evaluation)
