@@ -56,6 +56,7 @@ GRIDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sgd": ({"lam": "0.1,1"}, {"optimizer": "sgd", "schedule": "cosine", "weight_decay": 0.1}),
     "holdout": ({"lam": "0.1,1", "seeds": "0,1"}, {"holdout": 0.3}),
     "holdout, patience": ({"lam": "0.1,1", "seeds": "0,1"}, {"holdout": 0.3, "patience": 1}),
+    "mlp, sharpen": ({"sharpen": "0.5,4"}, {"model": "mlp", "hidden": "4"}),
     "mlp": ({"lam": "0.1,1", "seeds": "0,1"}, {"model": "mlp", "hidden": "4"}),
 }
 

@@ -248,7 +248,7 @@ def _objective(setup: Setup, unit: Unit, facts: LogFacts) -> Objective:
     sharpen: float | Tensor | None = None
     unit_p: float | Tensor = 1.0
     if settings.sharpen is not None:
-        betas = sorted({c.sharpen for row in grid for c in row if c.sharpen is not None})
+        betas = facts.betas  # of the whole stage: a unit may have some of them
         sharpen = knob([[c.sharpen or 0.0 for c in row] for row in grid])
         means = facts.sharpened_means[list(unit.groups)]
         unit_p = knob(
@@ -310,7 +310,7 @@ def _no_facts(groups: int) -> LogFacts:
     import numpy as np
 
     nothing = KnownRows(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.float32))
-    return LogFacts(0, nothing, (0,) * groups, (0,) * groups, np.zeros((groups, 1)), np.ones((groups, 1)))
+    return LogFacts(0, nothing, (0,) * groups, (0,) * groups, np.zeros((groups, 1)), (0.0,), np.ones((groups, 1)))
 
 
 def _stacked_prior(learner: Learner, groups: int) -> list[Tensor]:
