@@ -11,8 +11,8 @@ import pytest
     ("words", "offered"),
     [
         ("s2bl ma", ["make-logs", "mask"]),
-        ("s2bl train --reg-", ["--reg-rows"]),
-        ("s2bl train --reg ", ["wce", "kl", "none"]),
+        ("s2bl train --reg-", ["--reg-rows", "--reg-form"]),
+        ("s2bl train --reg ", ["wce", "kl", "cce", "lpr", "none"]),
     ],
 )
 def test_bash_is_offered(words, offered):

@@ -158,8 +158,8 @@ class Log:
     def doubts(self) -> tuple[str, ...]:
         """What is allowed and yet probably not as it was meant, for a command to warn of."""
         smallest = self._smallest_action
-        if not smallest or self.rows == 0:
-            return ()
+        if smallest is None or smallest <= 0 or self.rows == 0:
+            return ()  # below 0 is no doubt but a fault, told as one
         return (
             f"{self.name}: action 0 is never logged, the smallest is {smallest}: actions are counted from 0, so that "
             f"there are {self.spec.actions:,} of them here; number them anew, or say how many there are with --actions",
