@@ -192,6 +192,15 @@ def test_best_on_held_out_rows_is_kept(rows: LogArrays, log: Path) -> None:
 
 
 @pytest.mark.parametrize("select", SELECTORS.names)
+def test_held_out_rows_may_be_looked_at_in_pieces(log: Path, select: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two groups that hold out different numbers of rows; three rows at a time, the last piece shorter."""
+    words: dict[str, Any] = {"lam": "0.1,1", "seeds": "0,1", "select": select, "holdout": 0.3, **FEW}
+    whole = [one.estimate for one in train_all(log, **words)]
+    monkeypatch.setattr("s2bl_cli.training.held_out._CELLS_AT_ONCE", 3 * 2 * 2 * ACTIONS)
+    assert [one.estimate for one in train_all(log, **words)] == pytest.approx(whole, rel=1e-6)
+
+
+@pytest.mark.parametrize("select", SELECTORS.names)
 @pytest.mark.parametrize("select_on", ["sampled", "argmax"])
 def test_a_bad_policy_is_not_chosen(log: Path, select: str, select_on: str) -> None:
     """Taken 50 off every cost, all logged actions are bad ones: the policy flees them. The other is sensible."""

@@ -56,6 +56,7 @@ GRIDS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "sgd": ({"lam": "0.1,1"}, {"optimizer": "sgd", "schedule": "cosine", "weight_decay": 0.1}),
     "holdout": ({"lam": "0.1,1", "seeds": "0,1"}, {"holdout": 0.3}),
     "holdout, patience": ({"lam": "0.1,1", "seeds": "0,1"}, {"holdout": 0.3, "patience": 1}),
+    "mlp, sharpen": ({"sharpen": "0.5,4"}, {"model": "mlp", "hidden": "4"}),
     "mlp": ({"lam": "0.1,1", "seeds": "0,1"}, {"model": "mlp", "hidden": "4"}),
 }
 
@@ -130,3 +131,16 @@ def test_many_actions_train(tmp_path: Path) -> None:
     policy = train(write_arrays(tmp_path / "log.parquet", arrays, 10_000), epochs=2, method="wce-s2bl", nu=0.0)
     assert policy.tensors["body.1.weight"].shape == (10_000, 4)
     assert policy.tensors["body.1.bias"][action].mean() > 0.005 + policy.tensors["body.1.bias"].min()
+
+
+def test_sharp_weights_of_small_propensities_are_finite(tmp_path: Path) -> None:
+    """All weights are the same whatever β, as a uniform policy logged: 0.01^50 would be 0, and its mean's inverse ∞."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, ACTIONS, 200)
+    context = (np.eye(3)[action] + rng.standard_normal((200, 3))).astype(np.float32)
+    arrays = arrays_of(context, action, np.full(200, 0.01), np.full(200, np.nan))
+    log = write_arrays(tmp_path / "log.parquet", arrays, ACTIONS)
+    flat, *sharp = train_all(log, method="wce-only", sharpen="0,1,7,50", **LONG)
+    for one in sharp:
+        assert _far(one.policy, flat.policy) < 1e-3
+    assert np.abs(flat.policy.tensors["body.1.weight"]).max() > 0.1

@@ -200,7 +200,7 @@ def test_lse_of_a_mixed_batch_looks_at_known_rows_only(tiny: bool) -> None:
 def test_sharpened_wce_by_hand() -> None:
     """p = 1/2, 1/4, 1/4, cap 0.4, β = 2: weights 0.16, 0.0625, 0.0625 of sum 0.285; −log π = 1, 2, 3 of ln 2."""
     batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.5, 0.25, 0.25])
-    value = REGULARISERS.load("wce")(batch, Knobs(sharpen=2.0, cap=0.4, sharpen_scale=3 / 0.285)).item()
+    value = REGULARISERS.load("wce")(batch, Knobs(sharpen=2.0, cap=0.4, sharpen_unit=math.sqrt(0.285 / 3))).item()
     assert value == pytest.approx((0.16 + 2 * 0.0625 + 3 * 0.0625) / 0.285 * LN2, abs=1e-12)
 
 
@@ -208,7 +208,7 @@ def test_sharpened_by_one_is_the_papers_where_actions_are_equally_frequent() -> 
     """Two rows of each of two actions: N/m_a = 2 for all; p has the mean 0.3, so wce is 2·0.3 times as large."""
     p = torch.tensor([0.5, 0.25, 0.25, 0.2], dtype=torch.float64)
     batch = AnyBatch(torch.tensor([0.5, 0.1, 0.3, 0.7]).double().log(), p, torch.full((4,), 2.0).double())
-    sharpened = REGULARISERS.load("wce")(batch, Knobs(sharpen=1.0, sharpen_scale=1 / 0.3))
+    sharpened = REGULARISERS.load("wce")(batch, Knobs(sharpen=1.0, sharpen_unit=0.3))
     assert REGULARISERS.load("wce")(batch, Knobs()).item() == pytest.approx(2 * 0.3 * sharpened.item(), rel=1e-12)
 
 

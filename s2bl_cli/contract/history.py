@@ -1,7 +1,7 @@
 """The history file: learning curves as tidy Parquet, one row a (run, epoch, quantity).
 
 A run is one policy that `s2bl train` made. Its quantities are what the loop gathered: the loss and its two
-terms on the epoch's batches, rows a second, and the estimates on held-out rows where there are any.
+terms on the epoch's batches, and with --patience the estimate on held-out rows.
 """
 
 from collections.abc import Sequence

@@ -47,4 +47,4 @@ class Knobs:
     smoothing: float | Tensor = 0.0  # the parameter of ix, es, ls, lse and os
     sharpen: float | Tensor | None = None  # β of wce's weights; None: the paper's
     cap: float = 1.0  # of the propensities in sharpened weights
-    sharpen_scale: float | Tensor = 1.0  # 1/mean of min(p, cap)^β over the regularised rows
+    sharpen_unit: float | Tensor = 1.0  # the propensity of weight 1: (mean of min(p, cap)^β over the rows)^(1/β)

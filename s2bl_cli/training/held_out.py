@@ -12,6 +12,7 @@ from s2bl_cli.training.rows import Rows
 from s2bl_cli.training.selectors import HeldOut
 
 _ROWS_AT_ONCE = 4096
+_CELLS_AT_ONCE = 1 << 24  # rows × policies × actions: 64 MB
 
 
 @torch.no_grad()
@@ -22,19 +23,23 @@ def held_out(
     learner.training(False)
     groups = len(rows.held)
     most = max(len(held) for held in rows.held)
-    # Groups are looked at together, so the shorter ones are filled up with their first row, and cut again.
+    # Groups are looked at together, so the shorter ones are filled up with the log's first row, and cut again.
     index = torch.zeros(groups, most, dtype=torch.int64, device=rows.p.device)
     for g, held in enumerate(rows.held):
         index[g, : len(held)] = held
     logged, value = [], []
-    for start in range(0, most, _ROWS_AT_ONCE):
-        part = index[:, start : start + _ROWS_AT_ONCE]
+    at_once = _ROWS_AT_ONCE
+    if most:
+        cells_a_row = learner.log_policy(rows.context, index[:, :1]).numel()
+        at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // cells_a_row))
+    for start in range(0, most, at_once):
+        part = index[:, start : start + at_once]
         log_policy = learner.log_policy(rows.context, part)  # (G, C, batch, actions)
         pi = _likeliest(log_policy) if argmax else log_policy.exp()
         action = rows.action[part][:, None, :, None].expand(-1, pi.shape[1], -1, 1)
         logged.append(pi.gather(-1, action).squeeze(-1))
         if expected is not None:
-            q = torch.stack([_filled(own[start : start + _ROWS_AT_ONCE], part.shape[1]) for own in expected])
+            q = torch.stack([_filled(own[start : start + at_once], part.shape[1]) for own in expected])
             value.append((pi * q.unsqueeze(1)).sum(-1))
     learner.training(True)
     chosen = torch.cat(logged, dim=-1) if logged else torch.zeros(groups, len(nu[0]), 0)

@@ -30,6 +30,7 @@ class LogFacts:
     learned_known: tuple[int, ...]  # known rows that the group learns from
     reg_rows: tuple[int, ...]  # rows that the group's regulariser sees
     action_counts: Floats  # (groups, actions) of the regularised rows
+    betas: tuple[float, ...]
     sharpened_means: Floats  # (groups, betas) mean of min(p, cap)^β over the regularised rows
 
     @property
@@ -84,5 +85,6 @@ def count_log(
         tuple(learned.tolist()),
         tuple(reg_rows.tolist()),
         counts,
+        tuple(betas),
         sharpened / np.maximum(reg_rows, 1)[:, None],
     )

@@ -248,24 +248,25 @@ def _objective(setup: Setup, unit: Unit, facts: LogFacts) -> Objective:
         return torch.tensor(values, dtype=torch.float32, device=setup.device).unsqueeze(-1)
 
     lam = knob([[c.lam for c in row] for row in grid])
-    sharpen = scale = None
+    sharpen: float | Tensor | None = None
+    unit_p: float | Tensor = 1.0
     if settings.sharpen is not None:
-        betas = sorted({c.sharpen for row in grid for c in row if c.sharpen is not None})
+        betas = facts.betas  # of the whole stage: a unit may have some of them
         sharpen = knob([[c.sharpen or 0.0 for c in row] for row in grid])
         means = facts.sharpened_means[list(unit.groups)]
-        scale = knob(
+        unit_p = knob(
             [
-                [1 / max(means[g, betas.index(c.sharpen or 0.0)], 1e-300) for c in row]
+                [max(means[g, betas.index(c.sharpen)], 1e-300) ** (1 / c.sharpen) if c.sharpen else 1.0 for c in row]
                 for g, row in enumerate(grid)
             ]
-        )  # fmt: skip
+        )
     knobs = Knobs(
         nu=knob([[c.nu for c in row] for row in grid]),
         translation=knob([[c.translation or 0.0 for c in row] for row in grid]),
         smoothing=knob([[_smoothing(settings, facts.learned_known[g])] * len(grid[0]) for g in unit.groups]),
         sharpen=sharpen,
         cap=settings.cap,
-        sharpen_scale=1.0 if scale is None else scale,
+        sharpen_unit=unit_p,
     )
     lam = lam.squeeze(-1) if isinstance(lam, Tensor) else lam
     return objective_of(settings.risk or "", settings.reg or "", lam, knobs, exact=settings.reg_form == "exact")
@@ -312,7 +313,7 @@ def _no_facts(groups: int) -> LogFacts:
     import numpy as np
 
     nothing = KnownRows(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.float32))
-    return LogFacts(0, nothing, (0,) * groups, (0,) * groups, np.zeros((groups, 1)), np.ones((groups, 1)))
+    return LogFacts(0, nothing, (0,) * groups, (0,) * groups, np.zeros((groups, 1)), (0.0,), np.ones((groups, 1)))
 
 
 def _stacked_prior(learner: Learner, groups: int) -> list[Tensor]:

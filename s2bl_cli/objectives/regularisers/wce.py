@@ -19,7 +19,9 @@ def wce(batch: AnyBatch, knobs: Knobs) -> Tensor:
     """
     if knobs.sharpen is None:
         return (batch.action_weight * batch.p * -batch.log_pi).mean(-1)
-    return (knobs.sharpen_scale * batch.p.clamp(max=knobs.cap) ** knobs.sharpen * -batch.log_pi).mean(-1)
+    # Relative to the unit before the power is taken: 0.1^40 is beyond float32, 1^40 is not.
+    weight = (batch.p.clamp(max=knobs.cap) / knobs.sharpen_unit) ** knobs.sharpen
+    return (weight * -batch.log_pi).mean(-1)
 
 
 def wce_exact(batch: AnyBatch, knobs: Knobs) -> Tensor:
