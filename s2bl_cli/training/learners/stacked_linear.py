@@ -50,7 +50,7 @@ class StackedLinear:
 
     def _standardised(self, context: Tensor, index: Tensor) -> Tensor:
         """(G, batch, features)."""
-        rows = context.index_select(0, index.view(-1)).view(*index.shape, -1)
+        rows = context.index_select(0, index.reshape(-1)).view(*index.shape, -1)
         if self._x.shape != rows.shape:
             self._x = torch.empty(rows.shape, dtype=self._scale.dtype, device=rows.device)
         x = self._x.copy_(rows)
