@@ -151,12 +151,13 @@ def policy_facts(loaded: LoadedPolicy) -> dict[str, Any]:
     """The lineage columns of a policy: on what it was trained, and how."""
     policy, settings = loaded.policy, loaded.policy.lineage.settings
     risk, reg, reg_rows = (_text(settings.get(key)) for key in ("risk", "reg", "reg-rows"))
+    deep = policy.network.model.startswith("resnet")
     return {
         "policy": loaded.name,
         "policy_sha256": loaded.source.sha256,
         **_data_facts(policy.lineage),
         "rho": round(policy.training_known / policy.training_rows, 6) if policy.training_rows else None,
-        "method": method_name(risk, reg, reg_rows or "all") if risk and reg else SUPERVISED,
+        "method": method_name(risk, reg, reg_rows or "all", deep=deep) if risk and reg else SUPERVISED,
         "risk": risk,
         "reg": reg,
         "reg_rows": reg_rows,
