@@ -96,7 +96,7 @@ JSON_COMMANDS: dict[str, tuple[tuple[object, ...], set[str]]] = {
     ),
     "train": (
         ("train", "logs.parquet", "--epochs", 1, "-o", "new.safetensors"),
-        {"output", "method", "model", "actions", "rows", "known", "device"},
+        {"outputs", "policies", "method", "model", "actions", "rows", "known", "device"},
     ),
     "evaluate": (("evaluate", "p.safetensors", "--logs", "logs.parquet", "-o", "new.parquet"), {"output", "scores"}),
     "inspect": (("inspect", "logs.parquet"), {"kind", "rows", "actions", "train", "test"}),
@@ -121,7 +121,7 @@ def test_words_go_to_stderr_and_quiet_silences_them(run: Callable[..., Any], ver
     words, _ = JSON_COMMANDS[verb]
     spoken, silent = run(*words), run(*words, "--force", "--quiet")
     assert spoken.stdout == ""
-    assert spoken.stderr.startswith("new.")
+    assert "new." in spoken.stderr
     assert (silent.code, silent.stdout, silent.stderr) == (0, "", "")
 
 

@@ -10,11 +10,16 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from learning_fixtures import blobs, write_arrays
+from s2bl_cli.evaluation.scoring import policy_facts
 
+from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.history import HistoryRow, read_history
-from s2bl_cli.contract.policies import read_policy
+from s2bl_cli.contract.lineage import Source, Step
+from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy, read_policy
 from s2bl_cli.errors import S2blError, SettingError
+from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import RISKS
+from s2bl_cli.settings import recorded
 from s2bl_cli.training.naming import targets_of
 from s2bl_cli.training.run_options import RunOptions
 from s2bl_cli.training.settings import TrainSettings
@@ -272,6 +277,17 @@ def test_regulariser_by_itself_does_the_sensible_thing() -> None:
     }
     assert TrainSettings(reg="lpr", reg_rows="all").resolved().method is None
     assert TrainSettings(risk="wnll", reg="lpr").name == "wnll-lpr"
+
+
+@pytest.mark.parametrize("model", ["linear", "resnet-v1"])
+@pytest.mark.parametrize("method", METHODS)
+def test_scores_call_a_policy_by_its_method(method: str, model: str) -> None:
+    """With a resnet wce-s2bl has another risk, and is wce-s2bl all the same."""
+    resolved = TrainSettings(method=method, model=model).resolved()
+    network = NetworkSpec(model, ContextSpec("uint8", (1, 8, 8)), 3)
+    policy = Policy(network, 10, 5, Step("train", recorded(resolved), "0.1.0"), {})
+    facts = policy_facts(LoadedPolicy("p", policy, Source("policy", "0" * 64)))
+    assert facts["method"] == method
 
 
 # --- what is told ---
