@@ -423,6 +423,7 @@ def main():
     parser.add_argument("--large", action="store_true", help="measure --stream too; needs 10 GB of disk")
     parser.add_argument("--no-docs", action="store_true", help="print only")
     options = parser.parse_args()
+    os.environ.pop("OMP_NUM_THREADS", None)  # every contender has the threads that it takes by itself
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         log, what = (options.log, "the given log") if options.log else fashion_log(folder)
