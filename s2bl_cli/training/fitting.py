@@ -95,7 +95,7 @@ class Fit:
                 value = steps.value(step)
                 if value is not None:
                     self.optimizer.zero_grad()
-                    torch.autograd.backward(value.total, torch.ones_like(value.total))
+                    self.learner.backward(value.total)
                     self.optimizer.step()
                     _add(progress.totals, value)
                 progress.step = done_before + step + 1
@@ -126,7 +126,7 @@ def check_finite(news: EpochNews, epoch: int, lr: float, nu: float) -> None:
 
 
 def _add(totals: dict[str, Tensor], value: Value) -> None:
-    for name, term in value._asdict().items():
+    for name, term in zip(Value._fields, value, strict=True):
         if term is not None and name in totals:
             totals[name] += term.detach()
         elif term is not None:

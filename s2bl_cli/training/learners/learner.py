@@ -17,6 +17,10 @@ class Learner(Protocol):
         """log π(aᵢ|xᵢ) of the rows `index` (G, batch) of the contexts: (G, C, batch)."""
         ...
 
+    def backward(self, loss: Tensor) -> None:
+        """Give the parameters the gradients of losses (G, C) made of the newest `log_pi`, `log_policy`, `distance`."""
+        ...
+
     def log_policy(self, context: Tensor, index: Tensor) -> Tensor:
         """log π(·|xᵢ): (G, C, batch, actions)."""
         ...

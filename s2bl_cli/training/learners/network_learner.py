@@ -23,6 +23,9 @@ class NetworkLearner:
     def log_pi(self, context: Tensor, index: Tensor, action: Tensor) -> Tensor:
         return -cross_entropy(self._logits(context, index), action[0], reduction="none")[None, None]
 
+    def backward(self, loss: Tensor) -> None:
+        torch.autograd.backward(loss, torch.ones_like(loss))
+
     def log_policy(self, context: Tensor, index: Tensor) -> Tensor:
         return torch.log_softmax(self._logits(context, index), dim=1)[None, None]
 

@@ -2,14 +2,15 @@
 
 The policies of a group see the same rows, so their weights stand below one another: (C·actions, features). What a
 policy learns is what it would learn alone, to float rounding. The gradient of log π is written out, since for a
-linear policy it is one product: no tensor is made beyond the batch's logits and their gradient.
+linear policy it is one product: no tensor is made beyond the batch's logits, and autograd's engine sees only the
+objective.
 
 Logits are kept as (actions, batch): W·xᵀ and δ·x. A product whose result has ten columns takes four times as long in
 MKL as its transpose.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -21,6 +22,15 @@ from s2bl_cli.models.network import PolicyNetwork
 _MANY_ACTIONS = 64
 
 _WEIGHT, _BIAS = "body.1.weight", "body.1.bias"
+
+
+class _Step(NamedTuple):
+    """What the gradient of a step needs."""
+
+    x: Tensor  # (G, batch, features)
+    log_policy: Tensor  # (G, C, actions, batch)
+    chosen: Tensor  # (G, C, 1, batch) the logged actions
+    logged: Tensor  # (G, C, batch) log π of them: where autograd ends
 
 
 class StackedLinear:
@@ -37,11 +47,38 @@ class StackedLinear:
         self.parameters = [self._weight, self._bias]
         # A batch's contexts, always in the same place: fresh memory every step is slower than the arithmetic on it.
         self._x = torch.empty(0)
+        self._step: _Step | None = None
 
+    @torch.no_grad()
     def log_pi(self, context: Tensor, index: Tensor, action: Tensor) -> Tensor:
         x = self._standardised(context, index)
-        logged: Tensor = _LoggedLogPi.apply(x, self._weight, self._bias, action, self._policies)
+        log_policy = self._logged_policy(x)  # (G, C, actions, batch)
+        chosen = action[:, None, None].expand(-1, self._policies, 1, -1)
+        logged = log_policy.gather(2, chosen).squeeze(2).requires_grad_()  # (G, C, batch)
+        self._step = _Step(x, log_policy, chosen, logged)
         return logged
+
+    def _logged_policy(self, x: Tensor) -> Tensor:
+        groups, batch, _ = x.shape
+        if self._actions < _MANY_ACTIONS:
+            logits = torch.baddbmm(self._bias, self._weight, x.transpose(1, 2))  # (G, C·actions, batch)
+            return torch.log_softmax(logits.view(groups, self._policies, -1, batch), dim=2)
+        logits = torch.baddbmm(self._bias.transpose(1, 2), x, self._weight.transpose(1, 2))  # (G, batch, C·actions)
+        return torch.log_softmax(logits.view(groups, batch, self._policies, -1), dim=3).permute(0, 2, 3, 1)
+
+    def backward(self, loss: Tensor) -> None:
+        """Autograd as far as log π; from there d log π(a)/d logits = 1[a] − π, and one product."""
+        torch.autograd.backward(loss, torch.ones_like(loss))
+        step, self._step = self._step, None
+        if step is None:
+            return
+        if step.logged.grad is None:  # its contexts are overwritten: no gradient at all is better than a wrong one
+            raise RuntimeError("the loss is not made of the newest log π")
+        of_row = step.logged.grad.unsqueeze(2)  # (G, C, 1, batch)
+        of_logits = step.log_policy.exp_().mul_(-of_row).scatter_add_(2, step.chosen, of_row).flatten(1, 2)
+        gradients = torch.bmm(of_logits, step.x), of_logits.sum(2, keepdim=True)
+        for parameter, gradient in zip(self.parameters, gradients, strict=True):
+            parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient  # a regulariser's own
 
     def log_policy(self, context: Tensor, index: Tensor) -> Tensor:
         x = self._standardised(context, index)
@@ -85,29 +122,3 @@ class StackedLinear:
             _BIAS: state["bias"][group, own, 0],
         }
         return {name: value.cpu().numpy().copy() for name, value in tensors.items()}
-
-
-class _LoggedLogPi(torch.autograd.Function):
-    """log softmax(W·x + b) of the logged actions. d log π(a)/d logits = 1[a] − π."""
-
-    @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, action: Tensor, policies: int) -> Tensor:
-        groups, batch, _ = x.shape
-        if weight.shape[1] < _MANY_ACTIONS * policies:
-            logits = torch.baddbmm(bias, weight, x.transpose(1, 2))  # (G, C·actions, batch)
-            log_policy = torch.log_softmax(logits.view(groups, policies, -1, batch), dim=2)
-        else:
-            logits = torch.baddbmm(bias.transpose(1, 2), x, weight.transpose(1, 2))  # (G, batch, C·actions)
-            log_policy = torch.log_softmax(logits.view(groups, batch, policies, -1), dim=3).permute(0, 2, 3, 1)
-        chosen = action.view(groups, 1, 1, batch).expand(-1, policies, 1, -1)
-        ctx.save_for_backward(x, log_policy, chosen)  # log_policy: (G, C, actions, batch)
-        return log_policy.gather(2, chosen).squeeze(2)  # (G, C, batch)
-
-    @staticmethod
-    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
-        x, log_policy, chosen = ctx.saved_tensors
-        of_row = gradients[0].unsqueeze(2)  # (G, C, 1, batch)
-        of_logits = (
-            log_policy.exp().mul_(-of_row).scatter_add_(2, chosen, of_row).flatten(1, 2)
-        )  # (G, C·actions, batch)
-        return None, torch.bmm(of_logits, x), of_logits.sum(2, keepdim=True), None, None
