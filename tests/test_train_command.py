@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from learning_fixtures import blobs, write_arrays
-from s2bl_cli.evaluation.scoring import policy_facts
+from s2bl_cli.evaluation.facts import policy_facts
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.history import HistoryRow, read_history
@@ -304,7 +304,7 @@ def test_summary_for_people_and_for_machines(run: Callable[..., Any], tmp_path: 
         "only 18 steps of training were taken, which few policies get far with: raise --epochs",
     ]
     told = json.loads(ran.stdout)
-    assert told["output"] == targets
+    assert told["outputs"] == targets
     assert (told["method"], told["model"], told["actions"], told["rows"]) == ("wce-s2bl", "linear", 3, 300)
     assert told["policies"][2] == {
         "output": targets[2], "seed": 1, "lam": 0.1, "nu": 0.001, "sharpen": None, "translation": None, "estimate": None

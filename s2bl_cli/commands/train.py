@@ -83,7 +83,7 @@ def train(
         console.say(few_steps(steps))
     console.summary(
         {
-            "output": targets[0] if len(targets) == 1 else targets,
+            "outputs": targets,
             "method": settings.name,
             "model": first.network.model,
             "actions": first.network.actions,
