@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 LOGGING = {
-    "tau10": ("--tau", "10"),
+    "tau10": ("--tau", "10", "--epochs", "5"),
     "adverse": ("--logging-model", "linear", "--tau", "10", "--adverse"),
     "uniform": ("--logging-model", "uniform"),
     "random": ("--logging-model", "random"),
@@ -68,9 +68,10 @@ def main() -> None:
             made(target, "train", "--method", method, *search, *run, masked)
     for logging in LOGGING:
         policies = sorted(str(path) for path in work.glob(f"{logging}-*.safetensors"))
-        made(work / f"scores-{logging}.parquet", "evaluate", *policies, "--logs", str(work / f"{logging}.parquet"))
+        scores = work / f"scores-{logging}.parquet"
+        made(scores, "evaluate", *policies, "--logs", str(work / f"{logging}.parquet"), "--metrics", "labels")
         for metric in ("argmax-accuracy", "sampled-accuracy"):
-            s2bl("report", str(work / f"scores-{logging}.parquet"), "--metric", metric)
+            s2bl("report", str(scores), "--table", "main", "--metric", metric, "--quiet")
 
 
 if __name__ == "__main__":
