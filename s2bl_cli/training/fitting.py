@@ -100,6 +100,7 @@ class Fit:
                     _add(progress.totals, value)
                 progress.step = done_before + step + 1
             done_before += part.steps
+            del part, batches, steps  # or a stream would hold this buffer until it has read two more
         progress.epoch += 1
         progress.step = 0
         return self._news(done_before)

@@ -19,7 +19,7 @@ from s2bl_cli.training.groups import TrainRows, uniform_hash
 from s2bl_cli.training.rows import Rows
 from s2bl_cli.training.sampling import epoch_steps
 
-BUFFER_BYTES = 192 << 20
+BUFFER_BYTES = 128 << 20
 _KNOWN_BYTES = 128 << 20  # of known contexts, for cost models: they need no more
 _ROW_BYTES = 40  # of a row's other columns in memory
 _SAMPLE_SEED = 0x5A
@@ -76,8 +76,11 @@ class StreamedLog:
                 steps = seen // batch_size - before // batch_size
                 if part.rows.rows and seen == self._train_rows:
                     steps = max(steps, self.steps_to_an_epoch(batch_size) - before // batch_size)
+                rows = rows_of(part)
+                del part  # whoever takes the rows decides how long they are held
                 if steps:
-                    yield Part(rows_of(part), steps)
+                    yield Part(rows, steps)
+                del rows
 
         return parts
 
@@ -104,6 +107,7 @@ class StreamedLog:
                 if following is not None:
                     coming = pool.submit(self._read, following)
                 yield part
+                del part
 
     def _read(self, stretches: list[Stretch]) -> TrainRows:
         arrays = self._log.read_stretches(stretches, self._columns)
