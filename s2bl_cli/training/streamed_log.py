@@ -1,6 +1,6 @@
 """Train rows from a log that is larger than memory: row groups in a new order each epoch, a buffer at a time.
 
-A buffer is some dozens of row groups drawn from all over the log; batches are drawn from it as from a log in memory
+A buffer is some row groups drawn from all over the log; batches are drawn from it as from a log in memory
 while the next one is read on a thread. Two buffers are held, whatever the size of the log. The order of the row groups
 depends on the epoch alone, so that policies trained side by side or alone see the same buffers.
 """
@@ -19,7 +19,7 @@ from s2bl_cli.training.groups import TrainRows, uniform_hash
 from s2bl_cli.training.rows import Rows
 from s2bl_cli.training.sampling import epoch_steps
 
-BUFFER_BYTES = 128 << 20
+BUFFER_BYTES = 64 << 20
 _KNOWN_BYTES = 128 << 20  # of known contexts, for cost models: they need no more
 _ROW_BYTES = 40  # of a row's other columns in memory
 _SAMPLE_SEED = 0x5A
