@@ -27,13 +27,15 @@ if TYPE_CHECKING:
 _PLACE = ("dataset", "tau", "log", "split", "log_sha256")
 _TITLE = 3  # of these, so many are told
 _POLICY = ("method", "rho", "lam", "seed", "policy")
-_MARKS = {
-    "weight-p50": ("D", "#0072b2"),
-    "mean-weight": ("o", "#000000"),
-    "weight-p99": ("^", "#e69f00"),
-    "weight-max": ("X", "#d55e00"),
+_MARKS: dict[str, dict[str, Any]] = {
+    "mean-weight": {"marker": "o", "color": "#000000"},
+    "weight-p99": {"marker": "^", "color": "#e69f00"},
+    "weight-max": {"marker": "X", "color": "#d55e00"},
+    # Last and longer than the mean's: where both are the same, both are seen.
+    "weight-p50": {"marker": "|", "color": "#0072b2", "markersize": 12, "markeredgewidth": 2.2},
 }
 _BAR: dict[str, Any] = {"color": "#a6cee3", "edgecolor": "#1f4e66", "linewidth": 0.7}
+_BEHIND: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # no line through a number
 _TALLEST = 0.6  # of the height that a policy has: its share stands above the bar
 _BELOW = -0.13  # where the marks are, under the bars
 _NAME = 0.15  # where the name is
@@ -90,14 +92,12 @@ def _histogram(axis: "Axes", bottom: int, shares: pl.DataFrame, scale: float, ma
     tallest = heights.index(max(heights))
     low, high = bins[tallest]
     text = f"{100 * shares['value'][tallest]:.0f} %"
-    axis.text(math.sqrt(low * high), bottom + heights[tallest] + 0.03, text, ha="center", va="bottom", fontsize=8)
-    for name, (marker, color) in _MARKS.items():
+    top = bottom + heights[tallest] + 0.04
+    axis.text(math.sqrt(low * high), top, text, ha="center", va="bottom", fontsize=8, bbox=_BEHIND)
+    for name, look in _MARKS.items():
         if name in marks:
             weight = min(max(marks[name], least * 1.1), largest)
-            axis.plot(
-                weight, bottom + _BELOW, marker=marker, color=color, linestyle="", markersize=6,
-                label=quantity(name).title,
-            )  # fmt: skip
+            axis.plot(weight, bottom + _BELOW, linestyle="", label=quantity(name).title, **look)
     filled = [high for (_, high), height in zip(bins, heights, strict=True) if height]
     return [least, max((1.0, *filled, *(min(weight, largest) for weight in marks.values())))]
 
@@ -117,6 +117,7 @@ def _finish_axis(axis: "Axes", least: float, largest: float) -> None:
     axis.set_xlim(least, largest * 1.15)
     axis.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, linestyle=":", zorder=0)
     axis.grid(False, axis="y")
+    axis.set_axisbelow(True)
     axis.tick_params(axis="y", length=0)
     axis.set_xlabel("weight π/p of a known row (1 on average); the first bar begins at 0")
 
