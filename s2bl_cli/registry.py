@@ -224,6 +224,9 @@ HEALTH = Registry(
         "weight-p50": Entry("evaluation.health:health", "median weight"),
         "weight-p99": Entry("evaluation.health:health", "99 % quantile of the weights"),
         "weight-max": Entry("evaluation.health:health", "largest weight"),
+        "weight-share": Entry(
+            "evaluation.health:weight_shares", "histogram of the weights: the share of the known rows in each bin"
+        ),
         "mean-weight": Entry("evaluation.health:health", "mean weight: 1 where the propensities are right"),
         "truncated-share": Entry("evaluation.health:health", "share of rows with a propensity below ν"),
         "unsupported-share": Entry(
@@ -279,7 +282,8 @@ FIGURES = Registry(
             "reporting.figures.propensities:FIGURE", "histogram of a log's propensities, known and missing rows apart"
         ),
         "weights": Entry(
-            "reporting.figures.weights:FIGURE", "median, mean, 99 % point and largest of the policies' weights on a log"
+            "reporting.figures.weights:FIGURE",
+            "histograms of the policies' weights on a log; their median, mean, 99 % point and largest",
         ),
     },
 )

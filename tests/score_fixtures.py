@@ -4,7 +4,7 @@ from dataclasses import replace
 from typing import Any
 
 from s2bl_cli.contract.lineage import Source, Step
-from s2bl_cli.contract.scores import LOGGING_POLICY, Score
+from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, Score
 
 LINEAGE = Step(
     "evaluate",
@@ -72,6 +72,16 @@ def table_2_scores() -> list[Score]:
     return list({(s.policy, s.log, s.metric): s for s in scores}.values())
 
 
+def weight_shares(shares: tuple[float, ...], method: str = "wce-s2bl", **changes: Any) -> list[Score]:
+    """A histogram of weights in four bins: from 0, 0.3, 1.5 and 150 on."""
+    edges = (0.0, 0.3, 1.5, 150.0, None)
+    return [
+        score(share, method, metric="weight-share", label=i, low=edges[i], high=edges[i + 1], interval=BIN, stderr=None,
+              **changes)
+        for i, share in enumerate(shares)
+    ]  # fmt: skip
+
+
 ESTIMATES = {"ips": 0.712, "snips": 0.705, "dm": 0.640, "dr": 0.701, "ppi-dr": 0.703}
 
 
@@ -98,6 +108,7 @@ def ope_scores() -> list[Score]:
             score(0.7, method, metric="weight-p50", **plain),
             score(4.0 if shift == 0 else 60.0, method, metric="weight-p99", **plain),
             score(9.5 if shift == 0 else 412.0, method, metric="weight-max", **plain),
+            *weight_shares((0.2, 0.7, 0.1, 0.0) if shift == 0 else (0.5, 0.2, 0.2, 0.1), method),
             score(verdict[0], method, metric="health", note=verdict[1], **plain),
         ]
     own = logging(0.25, metric="ips", low=0.24, high=0.26, level=0.95, interval="normal")

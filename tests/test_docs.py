@@ -20,6 +20,7 @@ from s2bl_cli.app import VERBS, app, verb_command
 from s2bl_cli.contract.history import HistoryRow
 from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.contract.scores import SCHEMA
+from s2bl_cli.evaluation.health import WEIGHT_EDGES
 from s2bl_cli.objectives.methods import Method
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -335,3 +336,8 @@ def test_the_examples_of_additions_are_real() -> None:
         if isinstance(entry, registry.Entry):
             module, attribute = entry.target.split(":")
             assert attribute in namespaces[f"s2bl_cli/{module.replace('.', '/')}.py"]
+
+
+def test_edges_of_the_histogram_of_weights_are_told() -> None:
+    told = ", ".join(f"{edge:g}" for edge in WEIGHT_EDGES[:-1]) + f" and {WEIGHT_EDGES[-1]:g} for every policy and log"
+    assert told in " ".join((ROOT / "docs" / "evaluate.md").read_text().split())

@@ -23,6 +23,7 @@ from s2bl_cli.contract.scores import LOGGING_POLICY, Score, read_scores
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, of_policy
 from s2bl_cli.evaluation.evaluate import Evaluation, score_on_log
+from s2bl_cli.evaluation.health import WEIGHT_EDGES
 from s2bl_cli.evaluation.metrics.metric import Metric
 from s2bl_cli.evaluation.running_mean import RunningClassMeans, RunningMean
 from s2bl_cli.evaluation.settings import EvaluateSettings
@@ -374,7 +375,15 @@ def test_scores_file_has_one_row_a_policy_log_and_metric(run: Callable[..., Any]
     assert ran.stdout == ""
     table: pa.Table = read_scores([str(tmp_path / "scores.parquet")])[0]
     keys = list(zip(*(table[name].to_pylist() for name in ("policy", "log", "metric", "label")), strict=True))
-    assert len(keys) == len(set(keys)) == 3 * 2 * (len(METRICS.names) + 1)  # the accuracy of two classes
+    assert (
+        len(keys)
+        == len(set(keys))
+        == 3
+        * 2
+        * (
+            len(METRICS.names) - 2 + 2 + len(WEIGHT_EDGES)  # the accuracies of two classes, the shares of the bins
+        )
+    )
     logging = table.filter(pa.compute.equal(table["method"], LOGGING_POLICY))
     assert set(zip(logging["log"].to_pylist(), logging["dataset"].to_pylist(), strict=True)) == {
         ("a.parquet", "a"),

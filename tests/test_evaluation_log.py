@@ -17,11 +17,11 @@ from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.lineage import Step, command_lines
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy, read_policy
-from s2bl_cli.contract.scores import LOGGING_POLICY, read_scores
+from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, read_scores
 from s2bl_cli.errors import SettingError
 from s2bl_cli.evaluation import divergences
 from s2bl_cli.evaluation.bounds import estimator_error_bound, risk_bound
-from s2bl_cli.evaluation.health import CAUTION, NO_TRUST, TRUST, Health, health
+from s2bl_cli.evaluation.health import CAUTION, NO_TRUST, TRUST, WEIGHT_EDGES, Health, health, weight_shares
 from s2bl_cli.evaluation.policy_bank import PolicyBank
 from s2bl_cli.evaluation.settings import GROUPS, EvaluateSettings
 from s2bl_cli.models.network import build_network, network_from, network_tensors
@@ -90,6 +90,22 @@ def test_health_by_hand() -> None:
     assert (found.weight_p50, found.weight_max, found.mean_weight) == (1, 2, pytest.approx(4 / 3))
     assert (found.truncated_share, found.unsupported_share, found.rows) == (0.25, 0.25, 3)
     assert health(np.zeros(3), np.ones(3), 0.1, None).ess == 0
+
+
+def test_weights_in_bins_by_hand() -> None:
+    """Four rows: 0 is in the first bin, an edge in the bin that it begins, what is beyond the last edge in the last."""
+    shares = weight_shares(np.array([0.0, 0.7, np.nextafter(0.7, 0), 1e9]))
+    assert {i: share for i, share in enumerate(shares) if share} == {0: 0.25, 6: 0.25, 7: 0.25, 14: 0.25}
+    assert (WEIGHT_EDGES[0], WEIGHT_EDGES[7], WEIGHT_EDGES[14], len(shares)) == (0, 0.7, 150, 15)
+    drawn = np.random.default_rng(0).lognormal(0, 3, 1000)
+    assert weight_shares(drawn) == pytest.approx(np.histogram(drawn, [*WEIGHT_EDGES, np.inf])[0] / 1000)
+    assert weight_shares(drawn).sum() == pytest.approx(1)
+
+
+def test_the_logging_policys_weights_are_in_one_bin() -> None:
+    """π is kept in single precision: 1 is met only to seven digits."""
+    p = np.random.default_rng(0).uniform(0.01, 1, 1000)
+    assert weight_shares(p.astype(np.float32).astype(np.float64) / p).max() == 1
 
 
 @pytest.mark.parametrize(
@@ -183,6 +199,30 @@ def _values(path: Path, policy: str) -> dict[str, float]:
     return {
         row["metric"]: row["value"] for row in table.to_pylist() if row["policy"] == policy and row["label"] is None
     }
+
+
+def test_histogram_of_weights_by_hand(run: Run, tmp_path: Path) -> None:
+    """Uniform on the test rows: w = ½/p = ⅔ 2 1 1, in the bins from 0.3, 1.5 and 0.7. Of three known rows, thirds."""
+    write_arrays(tmp_path / "log.parquet", _small(), 2)
+    write_arrays(tmp_path / "masked.parquet", _small(known=np.array([True, True, False, True, True, True])), 2)
+    words = ("--logs", "log.parquet", "--logs", "masked.parquet", "--metrics", "weight-share,mean-weight")
+    assert run("evaluate", "uniform", *words).code == 0
+    rows = read_scores([str(tmp_path / "scores.parquet")])[0].to_pylist()
+    shares = [row for row in rows if row["metric"] == "weight-share"]
+    for policy, log, wanted, known in (
+        ("uniform", "log.parquet", {6: 1 / 4, 7: 1 / 2, 8: 1 / 4}, 4),
+        ("uniform", "masked.parquet", {6: 1 / 3, 7: 2 / 3}, 3),
+        (LOGGING_POLICY, "log.parquet", {7: 1}, 4),
+    ):
+        mine = [row for row in shares if (row["policy"], row["log"]) == (policy, log)]
+        assert {row["label"]: row["value"] for row in mine if row["value"]} == pytest.approx(wanted)
+        assert [row["label"] for row in mine] == list(range(len(WEIGHT_EDGES)))
+        assert [row["low"] for row in mine] == list(WEIGHT_EDGES)
+        assert [row["high"] for row in mine] == [*WEIGHT_EDGES[1:], None]
+        assert {(row["interval"], row["level"], row["stderr"], row["rows"]) for row in mine} == {
+            ("bin", None, None, known)
+        }
+    assert {row["level"] for row in rows if row["metric"] == "mean-weight"} == {0.95}
 
 
 def test_uniform_and_logging_policy_by_hand(run: Run, tmp_path: Path) -> None:
@@ -325,9 +365,11 @@ def test_a_log_with_everything_gives_every_metric(run: Run, tmp_path: Path) -> N
     assert {row["metric"] for row in rows} == set(METRICS.names)
     assert all(math.isfinite(row["value"]) for row in rows)
     for row in rows:
-        assert (row["interval"] is None) == (row["level"] is None)
-        assert row["low"] is None or row["low"] <= row["value"]
-        assert row["high"] is None or row["value"] <= row["high"]
+        assert (row["interval"] in (None, BIN)) == (row["level"] is None)
+        assert (row["interval"] == BIN) == (row["metric"] == "weight-share")
+        if row["interval"] != BIN:
+            assert row["low"] is None or row["low"] <= row["value"]
+            assert row["high"] is None or row["value"] <= row["high"]
     powered = next(row for row in rows if row["metric"] == "ppi-dr")
     assert powered["rows"] == 400
     assert "152 rows without feedback, taken as missing at random" in powered["note"]

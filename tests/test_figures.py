@@ -12,11 +12,11 @@ from typing import Any
 import numpy as np
 import polars as pl
 import pytest
-from score_fixtures import LINEAGE, logging, ope_scores, score, table_2_scores
+from score_fixtures import LINEAGE, logging, ope_scores, score, table_2_scores, weight_shares
 
 from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.scores import Score, write_scores
+from s2bl_cli.contract.scores import LOGGING_POLICY, Score, write_scores
 from s2bl_cli.errors import SettingError
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import FIGURES
@@ -170,12 +170,37 @@ def test_propensity_histogram_counts_every_row_once() -> None:
     assert sum(bars) == pytest.approx(50)  # the known half, in percent of all rows
 
 
-def test_weights_show_the_numbers_that_scores_hold() -> None:
+def test_weights_are_histograms_of_the_shares_that_scores_hold() -> None:
+    """The tallest bar of the log, 70 % here, is 0.6 high, and the others are on its scale. A bin that begins at 0 has a
+    start on the log axis; one without an end reaches to the largest weight."""
     with drawing():
         figure = FIGURES.load("weights").draw(FigureData(_frame(ope_scores()), "dr"))
     panel = figure.axes[0]
-    assert [text.get_text().split(",")[0] for text in panel.get_yticklabels()] == ["Truncated IPS", "WCE-S2BL"]
+    assert [text.get_text().split("\n")[0] for text in panel.get_yticklabels()] == ["Truncated IPS", "WCE-S2BL"]
+    tips, wce = (list(group) for group in panel.containers)
+    for bars, bottom, shares, largest in ((tips, 0, (50, 20, 20, 10), 412), (wce, 1, (20, 70, 10, 0), 330)):
+        assert [bar.get_y() for bar in bars] == [bottom] * 4
+        assert [bar.get_height() / 0.6 * 70 for bar in bars] == pytest.approx(shares)
+        assert [bar.get_x() for bar in bars] == pytest.approx([0.3 / 2.2, 0.3, 1.5, 150])
+        assert [bar.get_x() + bar.get_width() for bar in bars] == pytest.approx([0.3, 1.5, 150, largest])
+    assert [text.get_text() for text in panel.texts] == ["50 %", "70 %"]
     assert {float(line.get_xdata()[0]) for line in panel.lines} >= {412.0, 60.0, 0.7, 9.5, 4.0, 0.99}
+
+
+def test_weights_of_policies_called_alike_are_told_apart() -> None:
+    """They differ in ν, which no name tells. The logging policy, whose weights are 1, is shown only when alone."""
+    scores = [
+        *weight_shares((0.2, 0.8, 0, 0), policy="a", nu=0.1),
+        *weight_shares((0.9, 0.1, 0, 0), policy="b", nu=0.2),
+        *weight_shares((0.0, 1.0, 0, 0), LOGGING_POLICY, rho=None, lam=None, seed=None),
+    ]
+    with drawing():
+        both, alone = (
+            FIGURES.load("weights").draw(FigureData(_frame(shown), "dr")).axes[0] for shown in (scores, scores[8:])
+        )
+    names = [text.get_text().split("\n") for text in both.get_yticklabels()]
+    assert [(name[0], name[-1]) for name in names] == [("WCE-S2BL", "b"), ("WCE-S2BL", "a")]
+    assert [text.get_text() for text in alone.get_yticklabels()] == ["Logging policy"]
 
 
 def test_too_many_panels_are_told() -> None:
@@ -270,6 +295,8 @@ def test_logs_of_other_tools_are_drawn_when_asked_for(
         ("scores.parquet --plot out.svg -o out.svg", "--plot and -o name the same file: give each its own"),
         ("scores.parquet --plot scores.png --figure estimates",
          "--figure estimates is drawn from scores of estimators, such as ips or dr, and there are none here"),
+        ("scores.parquet --plot x.png --figure weights",
+         "--figure weights is drawn from scores of weight-share (s2bl evaluate on a log), and there are none here"),
         ("scores.parquet --plot x.png --figure learning-curves",
          "--figure learning-curves is drawn from a history file (s2bl train --history), and there are none here"),
         ("history.parquet",

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from score_fixtures import TABLE_2, logging, ope_scores, score, table_2_scores
+from score_fixtures import TABLE_2, logging, ope_scores, score, table_2_scores, weight_shares
 
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.scores import Score, write_scores
@@ -392,6 +392,29 @@ def test_classes_have_a_row_each(report: Report) -> None:
         ["class", "WCE-S2BL"],
         *([str(i), f"**{10 * i:.2f}**"] for i in range(3)),
     ]
+
+
+def test_bins_of_weights_have_a_row_each(report: Report) -> None:
+    """Edges are no interval of the share, and a claim can be about a bin."""
+    words = ("--metric", "weight-share", "--check", "wce-s2bl <= 15 at bin=2")
+    scores = [score(0.5), *weight_shares((0.2, 0.7, 0.1, 0.0))]
+    ran = report(scores, *words)
+    assert ran.code == 0
+    assert ran.stdout.startswith("Share of the known rows by weight in %, one run a cell\n")
+    assert [row[3:5] for row in _table(ran)] == [
+        ["bin", "WCE-S2BL"], ["0", "20.00"], ["1", "70.00"], ["2", "10.00"], ["3", "0.00"]
+    ]  # fmt: skip
+    assert _table(report(scores))[1][3:] == ["**50.00**", "–"]
+
+
+def test_bins_may_differ_where_a_weight_is_at_an_edge(report: Report) -> None:
+    """One row in a thousand fell to the other side in the second scoring: the first one's histogram counts."""
+    twice = [*weight_shares((0.2, 0.7, 0.1, 0.0)), *weight_shares((0.201, 0.699, 0.1, 0.0))]
+    ran = report(twice, "--metric", "weight-share")
+    assert [row[4] for row in _table(ran)[1:]] == ["20.00", "70.00", "10.00", "0.00"]
+    ran = report([*twice, *weight_shares((0.2, 0.6, 0.2, 0.0))], "--metric", "weight-share")
+    assert ran.code == 2
+    assert "has several values of weight-share on a.parquet: 0.7 and 0.699 and 0.6; give" in ran.stderr
 
 
 # --- rows, choices and notes ---

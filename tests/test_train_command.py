@@ -10,13 +10,13 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from learning_fixtures import blobs, write_arrays
-from s2bl_cli.evaluation.facts import policy_facts
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.history import HistoryRow, read_history
 from s2bl_cli.contract.lineage import Source, Step
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy, read_policy
 from s2bl_cli.errors import S2blError, SettingError
+from s2bl_cli.evaluation.facts import policy_facts
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import RISKS
 from s2bl_cli.settings import recorded

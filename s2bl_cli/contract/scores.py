@@ -16,6 +16,7 @@ from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.tidy_files import TidyFile
 
 LOGGING_POLICY = "logging-policy"  # the method name of the policy that made the log
+BIN = "bin"  # the interval of a histogram's share: low and high are the bin's edges, no doubt about the value
 
 
 @dataclass(frozen=True)
@@ -41,13 +42,13 @@ class Score:
     seed: int | None
     split: str
     metric: str
-    label: int | None  # the class that a score by class is about
+    label: int | None  # the class that a score by class is about, or the number of a histogram's bin
     value: float
     stderr: float | None
     low: float | None
     high: float | None
     level: float | None  # of the interval from low to high, such as 0.95
-    interval: str | None  # how it was made: normal, bernstein, …
+    interval: str | None  # how it was made: normal, bernstein, …; or bin
     rows: int
     note: str | None  # what to know of the number, in words
     known: int | None = None  # rows with feedback that the policy learned from

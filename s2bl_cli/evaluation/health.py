@@ -10,6 +10,10 @@ from s2bl_cli.evaluation.estimators.estimator import Floats
 TRUST, CAUTION, NO_TRUST = 2, 1, 0
 VERDICTS = {TRUST: "trust", CAUTION: "caution", NO_TRUST: "do not trust"}
 
+# Of the histogram of weights: about even on a log axis, and the last bin has no end. 1 is inside a bin: as an edge,
+# rounding would scatter the logging policy's own weights over the bins on both sides of it.
+WEIGHT_EDGES = (0.0, 0.007, 0.015, 0.03, 0.07, 0.15, 0.3, 0.7, 1.5, 3.0, 7.0, 15.0, 30.0, 70.0, 150.0)
+
 
 @dataclass(frozen=True)
 class Health:
@@ -56,6 +60,12 @@ def health(w: Floats, p: Floats, nu: float, unsupported_share: float | None, con
         rows=len(w),
         concerns=concerns,
     )
+
+
+def weight_shares(w: Floats) -> Floats:
+    """The share of the weights in each bin, from its edge up to, and without, the next: (bins,)."""
+    bins = np.searchsorted(WEIGHT_EDGES[1:], w, side="right")
+    return np.bincount(bins, minlength=len(WEIGHT_EDGES)) / len(w)
 
 
 def _reasons(found: Health) -> list[tuple[int, str]]:

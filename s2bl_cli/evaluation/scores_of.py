@@ -9,13 +9,13 @@ import numpy as np
 import numpy.typing as npt
 
 from s2bl_cli.contract.logs.reading import Log
-from s2bl_cli.contract.scores import Score
+from s2bl_cli.contract.scores import BIN, Score
 from s2bl_cli.evaluation import divergences
 from s2bl_cli.evaluation.bounds import estimator_error_bound, kl_terms, risk_bound
 from s2bl_cli.evaluation.candidates import Candidate
 from s2bl_cli.evaluation.estimators.estimator import Estimator, Floats, KnownRows, Terms
 from s2bl_cli.evaluation.estimators.ppi_dr import doubly_robust_outcome, prediction_powered
-from s2bl_cli.evaluation.health import Health, health
+from s2bl_cli.evaluation.health import WEIGHT_EDGES, Health, health, weight_shares
 from s2bl_cli.evaluation.intervals import NORMAL, Estimate, IntervalSettings, estimates, normal_quantile, reweighted
 from s2bl_cli.evaluation.metrics.metric import Metric
 from s2bl_cli.evaluation.row_pass import PassResult, PolicyRows
@@ -63,7 +63,7 @@ class Scorer:
             stderr=estimate.stderr,
             low=estimate.low,
             high=estimate.high,
-            level=None if estimate.interval is None else self.interval.level,
+            level=None if estimate.interval in (None, BIN) else self.interval.level,
             interval=estimate.interval,
             rows=estimate.rows,
             note=estimate.note,
@@ -76,6 +76,7 @@ class Scorer:
         if self.rows.known.any():
             measured += [self._values(one)] if "value" in asked else []
             measured += [self._health(one, concerns)] if "health" in asked else []
+            yield from self._histogram(one) if "weight-share" in self.wanted else ()
         measured += [self._divergences(one)] if asked & {"divergence", "bound"} else []
         for named in measured:
             for name, estimate in named:
@@ -149,8 +150,7 @@ class Scorer:
     # --- health ---
 
     def _health(self, one: PolicyRows, concerns: tuple[str, ...]) -> Iterator[tuple[str, Estimate]]:
-        known = self.rows.known
-        weights = one.pi[known].astype(np.float64) / self.rows.p[known]
+        weights = self._weights(one)
         unsupported = one.unsupported.mean if one.unsupported.count else None
         figures = health(weights, self.rows.p, self.nu, unsupported, concerns)
         value, reason = figures.verdict
@@ -162,6 +162,19 @@ class Scorer:
         yield "truncated-share", Estimate(figures.truncated_share, None, None, None, None, everywhere)
         if figures.unsupported_share is not None:
             yield "unsupported-share", Estimate(figures.unsupported_share, None, None, None, None, everywhere)
+
+    def _histogram(self, one: PolicyRows) -> Iterator[tuple[str, int, Estimate]]:
+        """Every bin, empty ones too."""
+        weights = self._weights(one)
+        ends = (*WEIGHT_EDGES[1:], None)
+        for number, share in enumerate(weight_shares(weights).tolist()):
+            estimate = Estimate(share, None, WEIGHT_EDGES[number], ends[number], BIN, len(weights))
+            yield "weight-share", number, estimate
+
+    def _weights(self, one: PolicyRows) -> Floats:
+        known = self.rows.known
+        weights: Floats = one.pi[known].astype(np.float64) / self.rows.p[known]
+        return weights
 
     # --- divergences and bounds ---
 

@@ -90,7 +90,8 @@ def grid(
         *([f"Without a score of {wanted.metric}, and so not here: {', '.join(left_out)}."] if left_out else []),
     ]
     caption = ", ".join((" ".join(filter(None, (shown.title, shown.unit.words))), runs_told(list(cells.values()))))
-    return Table(tuple(KEY_TITLES.get(key, key) for key in keys), titles, tuple(rows), caption, names, tuple(notes))
+    heads = tuple(shown.by if key == "label" else KEY_TITLES.get(key, key) for key in keys)
+    return Table(heads, titles, tuple(rows), caption, names, tuple(notes))
 
 
 def _trained(frame: pl.DataFrame) -> list[str]:

@@ -34,6 +34,7 @@ class Quantity:
     title: str
     unit: Unit = PLAIN
     better: Better = None
+    by: str = "class"  # what the label of a score is
 
 
 # Expected rewards, estimated from the log; in the order of a table's rows.
@@ -56,6 +57,7 @@ ESTIMATORS = {
 
 ACCURACIES = ("argmax-accuracy", "sampled-accuracy")
 TRUE_RISK = "true-risk"
+WEIGHT_SHARE = "weight-share"  # a bin's: no number of a policy, so not among the health's rows
 HEALTH = "health"  # 2 trust, 1 caution, 0 do not trust; the words are in the score's note
 VERDICTS = {2: "trust", 1: "caution", 0: "do not trust"}
 
@@ -80,6 +82,7 @@ QUANTITIES: dict[str, Quantity] = {
     "weight-p50": Quantity("Median weight", WEIGHT),
     "weight-p99": Quantity("99 % of the weights are below", WEIGHT),
     "weight-max": Quantity("Largest weight", WEIGHT),
+    WEIGHT_SHARE: Quantity("Share of the known rows by weight", PERCENT, by="bin"),
     "truncated-share": Quantity("Share of rows truncated at ν", PERCENT),
     "unsupported-share": Quantity("Share on actions never logged", PERCENT),
     HEALTH: Quantity("Verdict"),

@@ -7,7 +7,7 @@ from typing import Any
 import polars as pl
 import pyarrow as pa
 
-from s2bl_cli.contract.scores import LOGGING_POLICY, SCHEMA
+from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, SCHEMA
 from s2bl_cli.errors import ContractError, SettingError, one_line
 from s2bl_cli.registry import DATASETS
 from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS
@@ -35,6 +35,7 @@ _OF_THE_RUN = (
 
 _LARGEST = 1e100  # in size, of a value: beyond are NaN, infinity, and what overflows when squared
 _SAME = 1e-6  # two scorings of one policy on one log may differ by so much: another machine, another thread count
+_SAME_SHARE = 0.01  # and bins' shares by so much: then a weight at an edge may fall to either side
 
 
 def is_reference() -> pl.Expr:
@@ -64,7 +65,10 @@ def _distinct(frame: pl.DataFrame) -> pl.DataFrame:
     told = frame.with_columns(identity=pl.coalesce("policy_sha256", "policy"))
     scored = ["identity", "method", "log_sha256", "split", "metric", "label"]
     spread = (pl.col("value").max() - pl.col("value").min()).over(scored)
-    is_wide = ~spread.is_nan() & (spread > _SAME * pl.col("value").abs().max().over(scored))
+    allowed = (
+        pl.when(pl.col("interval") == BIN).then(_SAME_SHARE).otherwise(_SAME * pl.col("value").abs().max().over(scored))
+    )
+    is_wide = ~spread.is_nan() & (spread > allowed)
     for odd in told.filter(is_wide).head(1).iter_rows(named=True):
         values = told.filter(_matches(scored, odd))["value"].unique(maintain_order=True).head(4)
         raise ContractError(

@@ -1,78 +1,143 @@
-"""How far a policy is from the log: the median, the mean, the 99 % point and the largest of its weights π/p.
+"""How far a policy is from the log: a histogram of its weights π/p, one below the other over one log axis.
 
-Scores hold these four numbers of the weights and not each row's, so this is a range a policy, no histogram.
+The bars are the shares that scores hold, bin by bin. Under them stand the median, the mean, the 99 % point and the
+largest of the weights, where the scores have them.
 """
 
-from typing import TYPE_CHECKING
+import math
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
+from s2bl_cli.contract.scores import LOGGING_POLICY
+from s2bl_cli.errors import one_line
 from s2bl_cli.reporting.figures.curves import need_scores, panel_title
 from s2bl_cli.reporting.figures.figure import Figure, FigureData
-from s2bl_cli.reporting.figures.style import legend_below, log_axis, panels
-from s2bl_cli.reporting.grid import ordered, title_of
-from s2bl_cli.reporting.quantities import WEIGHTS, quantity
+from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, log_axis, panels
+from s2bl_cli.reporting.grid import finite, ordered, title_of
+from s2bl_cli.reporting.quantities import WEIGHT_SHARE, WEIGHTS, quantity
 from s2bl_cli.reporting.selection import REFERENCES, key_text, of_metric
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
-_PLACE = ("dataset", "tau", "log")
-_POLICY = ("method", "rho", "lam", "seed")
-_LOOKS = {
-    "weight-p50": ("|", "#0072b2"),
-    "mean-weight": ("o", "#000000"),
-    "weight-p99": ("^", "#e69f00"),
-    "weight-max": ("X", "#d55e00"),
+_PLACE = ("dataset", "tau", "log", "split", "log_sha256")
+_TITLE = 3  # of these, so many are told
+_POLICY = ("method", "rho", "lam", "seed", "policy")
+_MARKS: dict[str, dict[str, Any]] = {
+    "mean-weight": {"marker": "o", "color": "#000000"},
+    "weight-p99": {"marker": "^", "color": "#e69f00"},
+    "weight-max": {"marker": "X", "color": "#d55e00"},
+    # Last and longer than the mean's: where both are the same, both are seen.
+    "weight-p50": {"marker": "|", "color": "#0072b2", "markersize": 12, "markeredgewidth": 2.2},
 }
+_BAR: dict[str, Any] = {"color": "#a6cee3", "edgecolor": "#1f4e66", "linewidth": 0.7}
+_BEHIND: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # no line through a number
+_TALLEST = 0.6  # of the height that a policy has: its share stands above the bar
+_BELOW = -0.13  # where the marks are, under the bars
+_NAME = 0.15  # where the name is
+_LEAST = 1e-9  # an edge below has no place on the axis
+_OPEN = 2.2  # an open bin is drawn as wide as this factor: about as the others are
 
 
 def lacks(data: FigureData) -> str | None:
-    if data.scores is None or data.scores.filter(pl.col("metric") == "weight-max").is_empty():
-        return "scores of the weights, such as weight-max (s2bl evaluate on a log)"
+    if data.scores is None or data.scores.filter(pl.col("metric") == WEIGHT_SHARE).is_empty():
+        return f"scores of {WEIGHT_SHARE} (s2bl evaluate on a log)"
     return None
 
 
 def draw(data: FigureData) -> "Drawing":
     scores = need_scores(data.scores)
-    held = pl.concat([of_metric(scores, name) for name in WEIGHTS])
-    places = sorted(held.select(_PLACE).unique().iter_rows(), key=str)
-    order = [*ordered(held["method"].unique().to_list()), *REFERENCES]
-    most = max(held.group_by(_PLACE).agg(n=pl.struct(_POLICY).n_unique())["n"].to_list())
-    figure, axes = panels(len(places), width=6.5, height=1.2 + 0.28 * most, what="logs")
+    shares, marks = of_metric(scores, WEIGHT_SHARE), pl.concat([of_metric(scores, name) for name in WEIGHTS])
+    others = shares.filter(pl.col("method") != LOGGING_POLICY)
+    shares = shares if others.is_empty() else others  # on its own log, its weights are 1
+    places = sorted(shares.select(_PLACE).unique().iter_rows(), key=str)
+    order = [*ordered(shares["method"].unique().to_list()), *REFERENCES]
+    most = max(shares.group_by(_PLACE).agg(n=pl.struct(_POLICY).n_unique())["n"].to_list())
+    figure, axes = panels(len(places), width=6.5, height=1.0 + 0.8 * most, what="logs")
     for axis, place in zip(axes, places, strict=True):
-        here = held.filter(
-            pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(_PLACE, place, strict=True))
-        )
+        here, marks_here = _of(shares, _PLACE, place), _of(marks, _PLACE, place)
         policies = sorted(
             here.select(_POLICY).unique().iter_rows(), key=lambda row: (order.index(row[0]), *map(str, row[1:]))
-        )
-        for height, policy in enumerate(reversed(policies)):
-            mine = here.filter(
-                pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(_POLICY, policy, strict=True))
-            )
-            values = {row["metric"]: max(row["value"], 1e-6) for row in mine.iter_rows(named=True)}
-            axis.plot((min(values.values()), max(values.values())), (height, height), color="#999999", linewidth=1)
-            for name, (marker, color) in _LOOKS.items():
-                if name in values:
-                    label = quantity(name).title.removesuffix(" are below")
-                    axis.plot(values[name], height, marker=marker, color=color, linestyle="", markersize=8, label=label)
-        log_axis(axis)
-        axis.axvline(1, color="#555555", linewidth=0.8)
-        axis.set_ylim(-0.6, len(policies) - 0.4)
-        axis.set_yticks(range(len(policies)), [_label(policy) for policy in reversed(policies)])
-        axis.set_xlabel("weight π/p of a known row (1 on average)")
-        axis.set_title(panel_title(_PLACE, place))
+        )[::-1]
+        tallest = max(here["value"].to_list())
+        scale = _TALLEST / tallest if tallest > 0 else 1.0  # one for all policies: bars can be compared
+        drawn: list[float] = []
+        for bottom, policy in enumerate(policies):
+            named = {row["metric"]: row["value"] for row in _of(marks_here, _POLICY, policy).iter_rows(named=True)}
+            drawn += _histogram(axis, bottom, _of(here, _POLICY, policy), scale, named)
+        _finish_axis(axis, min(drawn), max(drawn))
+        axis.set_ylim(-0.35, len(policies) - 0.1)
+        axis.set_yticks([bottom + _NAME for bottom in range(len(policies))], _labels(policies))
+        axis.set_title(panel_title(_PLACE[:_TITLE], place[:_TITLE]))
     legend_below(figure, axes)
     return figure
 
 
+def _of(frame: pl.DataFrame, names: Sequence[str], values: Sequence[object]) -> pl.DataFrame:
+    return frame.filter(pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(names, values, strict=True)))
+
+
+def _histogram(axis: "Axes", bottom: int, shares: pl.DataFrame, scale: float, marks: dict[str, float]) -> list[float]:
+    """Bars that stand on `bottom`, and the marks under them. The ends of what there is to see."""
+    bins = [_drawn_edges(row["low"], row["high"], marks.get("weight-max")) for row in shares.iter_rows(named=True)]
+    heights = [scale * share for share in shares["value"].to_list()]
+    least, largest = min(low for low, _ in bins), max(high for _, high in bins)
+    lows, widths = [low for low, _ in bins], [high - low for low, high in bins]
+    axis.bar(lows, heights, widths, bottom, align="edge", label="share of the known rows", **_BAR)
+    axis.plot((least, largest), (bottom, bottom), color=_BAR["edgecolor"], linewidth=0.7)
+    tallest = heights.index(max(heights))
+    low, high = bins[tallest]
+    text = f"{100 * shares['value'][tallest]:.0f} %"
+    top = bottom + heights[tallest] + 0.04
+    axis.text(math.sqrt(low * high), top, text, ha="center", va="bottom", fontsize=8, bbox=_BEHIND)
+    for name, look in _MARKS.items():
+        if name in marks:
+            weight = min(max(marks[name], least * 1.1), largest)
+            axis.plot(weight, bottom + _BELOW, linestyle="", label=quantity(name).title, **look)
+    filled = [high for (_, high), height in zip(bins, heights, strict=True) if height]
+    return [least, max((1.0, *filled, *(min(weight, largest) for weight in marks.values())))]
+
+
+def _drawn_edges(low: float | None, high: float | None, largest: float | None) -> tuple[float, float]:
+    """On a log axis: a bin from 0 has a start, and one without an end reaches to the largest weight."""
+    start, end = finite(low) or 0.0, finite(high)
+    if end is None:
+        start = start if start > 0 else 1.0
+        return start, max(start * _OPEN, largest or 0.0)
+    end = max(end, _LEAST)
+    return (start if 0 < start < end else end / _OPEN), end
+
+
+def _finish_axis(axis: "Axes", least: float, largest: float) -> None:
+    log_axis(axis)
+    axis.set_xlim(least, largest * 1.15)
+    axis.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, linestyle=":", zorder=0)
+    axis.grid(False, axis="y")
+    axis.set_axisbelow(True)
+    axis.tick_params(axis="y", length=0)
+    axis.set_xlabel("weight π/p of a known row (1 on average); the first bar begins at 0")
+
+
+def _labels(policies: Sequence[tuple[object, ...]]) -> list[str]:
+    """With the file's name where two policies would be called alike."""
+    told = [_label(policy) for policy in policies]
+    often = Counter(told)
+    return [
+        f"{label}\n{one_line(policy[-1], 40)}" if often[label] > 1 else label
+        for label, policy in zip(told, policies, strict=True)
+    ]
+
+
 def _label(policy: tuple[object, ...]) -> str:
-    method, rho, lam, seed = policy
+    method, rho, lam, seed, _ = policy
     told = [
         f"{sign} {key_text(value)}" for sign, value in (("ρ", rho), ("λ", lam), ("seed", seed)) if value is not None
     ]
-    return ", ".join([title_of(str(method)), *told])
+    return "\n".join(filter(None, (title_of(str(method)), ", ".join(told))))
 
 
-FIGURE = Figure("Weights of the policies on the log: median, mean, 99 % point and largest", lacks, draw)
+FIGURE = Figure("Weights of the policies on the log", lacks, draw)
