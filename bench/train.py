@@ -119,7 +119,7 @@ offline.tqdm = marked
 context = rows["context"].reshape(len(rows["context"]), -1).astype(np.float32) / 255
 learner = offline.NNPolicyLearner(n_actions=actions, dim_context=context.shape[1], off_policy_objective="ipw",
                                   hidden_layer_size=(hidden,), batch_size=batch, max_iter=epochs,
-                                  n_iter_no_change=epochs + 1, random_state=0)
+                                  n_iter_no_change=10**9, random_state=0)  # else it leaves an epoch's batches early
 learner.fit(context=context, action=rows["action"], reward=-rows["cost"], pscore=rows["propensity"])
 print(json.dumps({"epochs": np.diff(marks).tolist()}))
 """
