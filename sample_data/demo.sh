@@ -12,5 +12,5 @@ for seed in 0 1 2; do
     run train --method "$method" --seed "$seed" --force "demo/masked-$seed.parquet" -o "demo/$method-$seed.safetensors"
   done
 done
-run evaluate demo/*.safetensors --logs demo/logs.parquet --force --quiet -o demo/scores.parquet
+run evaluate demo/*.safetensors --logs demo/logs.parquet --metrics labels --force --quiet -o demo/scores.parquet
 run report demo/scores.parquet
