@@ -329,14 +329,14 @@ def _progress(**values: Any) -> Callable[[dict[str, Any], dict[str, Any]], None]
 
 
 FORGED: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], None], str]] = {
-    "no parameters": (_drop("now.learner.weight"), "state"),
-    "parameters of another shape": (_put("now.learner.weight", np.zeros((1, 2, 3), np.float32)), "state"),
+    "no parameters": (_drop("now.learner.body.1.weight"), "state"),
+    "parameters of another shape": (_put("now.learner.body.1.weight", np.zeros((1, 2, 3), np.float32)), "state"),
     "no optimizer": (_drop("now.optimizer.mean.0"), "state"),
     "no generators": (_drop("now.generator.1"), "state"),
     "generators of another kind": (_put("now.generator.0", np.zeros(5, np.uint8)), "state"),
-    "sums of another shape": (_put("now.total.0", np.zeros((2, 2), np.float32)), "state"),
-    "sums that are whole": (_put("now.total.0", np.zeros((1, 1), np.int64)), "state"),
-    "a sum too many": (_put("now.total.3", np.zeros((1, 1), np.float32)), "state"),
+    "sums of another shape": (_put("now.total.risk", np.zeros((2, 2, 3), np.float32)), "state"),
+    "sums that are whole": (_put("now.total.risk", np.zeros((1, 1, 3), np.int64)), "state"),
+    "a sum too many": (_put("now.total.more", np.zeros((1, 1, 3), np.float32)), "state"),
     "no curve": (_drop("now.tracker.curve.0.0"), "state"),
     "a curve of nothing": (_put("now.tracker.curve.0.0", np.full((1, 3), 77.0)), "state"),
     "a curve of nan": (_put("now.tracker.curve.0.0", np.full((1, 3), np.nan)), "state"),

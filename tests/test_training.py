@@ -17,8 +17,9 @@ from s2bl_cli.errors import ContractError, RunError, SettingError
 from s2bl_cli.models.network import build_network, network_from
 from s2bl_cli.objectives.methods import DEFAULT_METHOD, METHODS
 from s2bl_cli.training.groups import Group, TrainRows
+from s2bl_cli.training.learners.dense_learner import DenseLearner
+from s2bl_cli.training.learners.learner import Learner
 from s2bl_cli.training.learners.network_learner import NetworkLearner
-from s2bl_cli.training.learners.stacked_linear import StackedLinear
 from s2bl_cli.training.log_facts import count_log
 from s2bl_cli.training.rows import Filling, Rows, rows_on_device
 from s2bl_cli.training.sampling import generators_of, sample
@@ -266,11 +267,13 @@ def _tensors(rows: Rows) -> list[torch.Tensor]:
 def test_tensors_of_a_step_live_on_the_policys_device(model: str) -> None:
     rows = _parts()
     network = build_network(NetworkSpec(model, ContextSpec("float32", (ACTIONS,)), ACTIONS, (4,) * (model == "mlp")))
-    learner = StackedLinear(network, 1, 1) if model == "linear" else NetworkLearner(network, bf16=False, compiled=False)
+    learner: Learner = NetworkLearner(network, bf16=False, compiled=False)
+    if model == "linear":
+        learner = DenseLearner([network], 1)
     with default_device_elsewhere():
         batches = sample(rows, 2, 8, [generators_of(0, CPU)], mixed=False, has_risk=True, has_regulariser=True)
         assert batches.known is not None
-        log_pi = learner.log_pi(rows.context, batches.known[0], rows.action[batches.known[0]])
+        log_pi = learner.log_pi(rows.context, learner.batches(batches.known, rows.action[batches.known])[0])
         log_policy = learner.log_policy(rows.context, batches.known[0])
     everything = [*_tensors(rows), batches.known, batches.regularised, log_pi, log_policy, *learner.parameters]
     assert {tensor.device for tensor in everything if tensor is not None} == {CPU}

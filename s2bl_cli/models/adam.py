@@ -36,20 +36,20 @@ class Adam:
     ) -> None:
         self.lr = lr
         self._parameters = list(parameters)
+        self._values = [parameter.detach() for parameter in self._parameters]  # the same memory, without autograd
         own = "_fused_adamw_" if decoupled else "_fused_adam_"
         on_fused = all(parameter.device.type in _FUSED_ON for parameter in self._parameters)
         self._fused: Any = getattr(torch, own, None) if fused and on_fused else None
         self._weight_decay, self._decoupled, self._betas, self._eps = weight_decay, decoupled, betas, eps
         self._steps = 0
         self._step_tensor = torch.zeros((), device=self._parameters[0].device) if self._parameters else torch.zeros(())
-        self._mean = [torch.zeros_like(parameter) for parameter in self._parameters]
-        self._square = [torch.zeros_like(parameter) for parameter in self._parameters]
+        self._mean = [torch.zeros_like(value) for value in self._values]
+        self._square = [torch.zeros_like(value) for value in self._values]
 
     def zero_grad(self) -> None:
         for parameter in self._parameters:
             parameter.grad = None
 
-    @torch.no_grad()
     def step(self) -> None:
         self._steps += 1
         if self._fused is not None:
@@ -58,20 +58,20 @@ class Adam:
             self._step_by_formula()
 
     def _step_fused(self) -> None:
-        parameters, means, squares = self._parameters, self._mean, self._square
-        gradients = [parameter.grad for parameter in parameters]
+        values, means, squares = self._values, self._mean, self._square
+        gradients = [parameter.grad for parameter in self._parameters]
         if any(gradient is None for gradient in gradients):
             moved = [i for i, gradient in enumerate(gradients) if gradient is not None]
-            parameters, means, squares = ([own[i] for i in moved] for own in (parameters, means, squares))
+            values, means, squares = ([own[i] for i in moved] for own in (values, means, squares))
             gradients = [gradients[i] for i in moved]
         self._step_tensor.fill_(self._steps)
         self._fused(
-            parameters,
+            values,
             gradients,
             means,
             squares,
             [],
-            [self._step_tensor] * len(parameters),
+            [self._step_tensor] * len(values),
             lr=self.lr,
             beta1=self._betas[0],
             beta2=self._betas[1],
@@ -85,18 +85,20 @@ class Adam:
         beta1, beta2 = self._betas
         step_size = self.lr / (1 - beta1**self._steps)
         root_correction = math.sqrt(1 - beta2**self._steps)
-        for parameter, mean, square in zip(self._parameters, self._mean, self._square, strict=True):
+        for parameter, value, mean, square in zip(
+            self._parameters, self._values, self._mean, self._square, strict=True
+        ):
             gradient = parameter.grad
             if gradient is None:
                 continue
             if self._weight_decay and self._decoupled:
-                parameter.mul_(1 - self.lr * self._weight_decay)
+                value.mul_(1 - self.lr * self._weight_decay)
             elif self._weight_decay:
-                gradient = gradient.add(parameter, alpha=self._weight_decay)
+                gradient = gradient.add(value, alpha=self._weight_decay)
             mean.lerp_(gradient, 1 - beta1)
             square.mul_(beta2).addcmul_(gradient, gradient, value=1 - beta2)
             # √v/√(1−β₂ᵗ) + ε, in one tensor made and two passes over it
-            parameter.addcdiv_(mean, square.sqrt().div_(root_correction).add_(self._eps), value=-step_size)
+            value.addcdiv_(mean, square.sqrt().div_(root_correction).add_(self._eps), value=-step_size)
 
     def state(self) -> State:
         """All that a step depends on besides the parameters."""

@@ -20,7 +20,7 @@ class KnownBatch(NamedTuple):
 
     def mean(self, terms: Tensor) -> Tensor:
         """The unbiased estimate of the terms' mean over S: (…)."""
-        return terms.mean(-1) if self.weight is None else (self.weight * terms).mean(-1)
+        return terms.mean(-1) if self.weight is None else (terms * self.weight).mean(-1)
 
 
 class AnyBatch(NamedTuple):
@@ -36,6 +36,10 @@ class AnyBatch(NamedTuple):
     log_policy: Tensor | None = None  # (…, batch, actions) log π_θ(·|xᵢ)
     pi0: Tensor | None = None  # (…, batch, actions) π₀(·|xᵢ)
     distance: Tensor | None = None  # (…) ‖θ − θ₀‖²
+
+    def mean(self, terms: Tensor) -> Tensor:
+        """The unbiased estimate of the terms' mean over those rows: (…)."""
+        return terms.mean(-1)
 
 
 @dataclass(frozen=True)

@@ -11,12 +11,15 @@ from torch import Tensor
 from s2bl_cli.errors import RunError
 from s2bl_cli.models.optimizers import Optimizer
 from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
-from s2bl_cli.objectives.objective import Objective, Value
+from s2bl_cli.objectives.objective import Objective
+from s2bl_cli.objectives.slopes import Sloped, Slopes
 from s2bl_cli.training.learners.learner import Learner
 from s2bl_cli.training.rows import Rows
 from s2bl_cli.training.sampling import Generators, Sample, sample
 
 Schedule = Callable[[int, int, int], float]
+
+TERMS = ("risk", "regulariser")
 
 
 class EpochNews(NamedTuple):
@@ -40,7 +43,7 @@ class Progress:
 
     epoch: int = 0  # whole epochs done
     step: int = 0  # steps done in this epoch
-    totals: dict[str, Tensor] = field(default_factory=dict)  # of this epoch's steps: total, risk, regulariser
+    totals: dict[str, Tensor] = field(default_factory=dict)  # of this epoch's steps: (G, C, batch) by `TERMS`
 
 
 @dataclass
@@ -64,6 +67,11 @@ class Fit:
     progress: Progress = field(default_factory=Progress)
     epoch_start: list[Tensor] = field(default_factory=list)  # the generators' states at this epoch's start
 
+    def __post_init__(self) -> None:
+        own = self.objective
+        self.risk = None if own.risk is None else Sloped(own.risk, own.knobs)
+        self.regulariser = None if own.regulariser is None else Sloped(own.regulariser, own.knobs, own.lam)
+
     def run_epoch(self) -> EpochNews | None:
         """Take an epoch's steps, or what is left of them; None if it was left in the middle."""
         progress = self.progress
@@ -82,8 +90,8 @@ class Fit:
                 self.batch_size,
                 self.generators,
                 mixed=self.mixed,
-                has_risk=self.objective.risk is not None,
-                has_regulariser=self.objective.regulariser is not None,
+                has_risk=self.risk is not None,
+                has_regulariser=self.regulariser is not None,
             )
             steps = _Steps(part.rows, batches, self)
             for step in range(max(0, progress.step - done_before), part.steps):
@@ -92,12 +100,10 @@ class Fit:
                     return None
                 at = progress.epoch * self.steps_to_an_epoch + done_before + step
                 self.optimizer.lr = self.base_lr * self.schedule(at, total_steps, self.steps_to_an_epoch)
-                value = steps.value(step)
-                if value is not None:
+                if not steps.are_idle:
                     self.optimizer.zero_grad()
-                    self.learner.backward(value.total)
+                    steps.take(step, progress.totals)
                     self.optimizer.step()
-                    _add(progress.totals, value)
                 progress.step = done_before + step + 1
             done_before += part.steps
             del part, batches, steps  # or a stream would hold this buffer until it has read two more
@@ -111,9 +117,17 @@ class Fit:
             generator.set_state(state)
 
     def _news(self, steps: int) -> EpochNews:
-        means = {name: (total / steps).cpu() for name, total in self.progress.totals.items()}  # the one device sync
-        nothing = torch.zeros(1, 1)  # of an epoch in which no row had anything to say
-        return EpochNews(means.get("total", nothing), means.get("risk"), means.get("regulariser"))
+        means = {name: total.mean(-1) / steps for name, total in self.progress.totals.items()}
+        risk, regulariser = (means.get(name) for name in TERMS)
+        loss = torch.zeros(1, 1, device=self.learner.parameters[0].device)  # if no row had anything to say
+        if risk is not None:
+            loss = loss + risk
+        if regulariser is not None:
+            loss = loss + self.objective.lam * regulariser
+        # The one device sync.
+        return EpochNews(
+            loss.cpu(), None if risk is None else risk.cpu(), None if regulariser is None else regulariser.cpu()
+        )
 
 
 def check_finite(news: EpochNews, epoch: int, lr: float, nu: float) -> None:
@@ -126,12 +140,15 @@ def check_finite(news: EpochNews, epoch: int, lr: float, nu: float) -> None:
     )
 
 
-def _add(totals: dict[str, Tensor], value: Value) -> None:
-    for name, term in zip(Value._fields, value, strict=True):
-        if term is not None and name in totals:
-            totals[name] += term.detach()
-        elif term is not None:
-            totals[name] = term.detach().clone()
+def _add(totals: dict[str, Tensor], name: str, terms: Tensor) -> None:
+    """Row by row, and the mean over the rows once at the end: a sum over the rows every step costs more."""
+    so_far = totals.get(name)
+    if so_far is not None and so_far.shape == terms.shape:
+        so_far.add_(terms)
+    elif so_far is None:
+        totals[name] = terms.clone()
+    else:  # the last batches of a stream may be smaller
+        totals[name] = so_far.mean(-1, keepdim=True) + terms.mean(-1, keepdim=True)
 
 
 class _Steps:
@@ -139,75 +156,105 @@ class _Steps:
 
     def __init__(self, rows: Rows, batches: Sample, fit: Fit) -> None:
         self._rows, self._fit = rows, fit
-        objective = fit.objective
         known = batches.both if batches.both is not None else batches.known
         regularised = batches.both if batches.both is not None else batches.regularised
-        self._needs_rows = objective.regulariser is not None and fit.prior is None
-        self._risk = None if objective.risk is None or known is None else _gathered_known(rows, known, batches.weighted)
-        self._known_count = 0 if known is None or objective.risk is None else known.shape[-1]
-        self._reg = None
-        if objective.regulariser is not None and regularised is not None:
+        self._risk = self._reg = None
+        self._known_count = 0
+        if fit.risk is not None and known is not None:
+            self._risk = _gathered_known(rows, known, batches.weighted)
+            self._known_count = known.shape[-1]
+        if fit.regulariser is not None and regularised is not None:
             self._reg = _gathered_any(rows, regularised)
         self._regularised = regularised
         self._shared = batches.both is not None
-        if self._shared or not self._needs_rows or regularised is None:
-            self._index = known if objective.risk is not None else regularised
-        elif self._risk is None:
-            self._index = regularised
+        self.are_idle = self._risk is None and self._reg is None  # no row at hand has anything to say
+        reg_sees_rows = self._reg is not None and fit.prior is None
+        if self._risk is None or known is None:
+            index = regularised if reg_sees_rows else None
+        elif self._shared or not reg_sees_rows or regularised is None:
+            index = known
         else:
-            assert known is not None
-            self._index = torch.cat([known, regularised], dim=-1)
+            index = torch.cat([known, regularised], dim=-1)
         # All steps' views at once: taking them one by one costs as much as a small product.
-        self._indices = () if self._index is None else self._index.unbind()
-        self._actions = () if self._index is None else rows.action[self._index].unbind()
+        self._batches = [] if index is None else fit.learner.batches(index, rows.action[index])
+        self._index = index
 
-    def value(self, step: int) -> Value | None:
-        """The objective of this step; None where no row at hand has anything to say."""
-        fit, learner = self._fit, self._fit.learner
-        if self._index is None or (self._risk is None and self._reg is None):
-            return None
-        known_batch = any_batch = None
-        if fit.exact and self._reg is not None:
-            return self._exact_value(step)
-        needs_forward = self._risk is not None or self._needs_rows
-        log_pi = learner.log_pi(self._rows.context, self._indices[step], self._actions[step]) if needs_forward else None
+    def take(self, step: int, totals: dict[str, Tensor]) -> None:
+        """Give the parameters their gradients, and add what was seen to the totals."""
+        risk: Slopes | None = None
+        reg: Slopes | None = None
+        if self._fit.exact and self._reg is not None:
+            risk, reg = self._through_policy(step)
+        elif self._batches:
+            risk, reg = self._through_rows(step)
+        if self._reg is not None and self._fit.prior is not None:
+            reg = self._through_distance(self._fit.prior)
+        if risk is not None:
+            _add(totals, "risk", risk.terms)
+        if reg is not None:
+            _add(totals, "regulariser", reg.terms)
+
+    def _through_rows(self, step: int) -> tuple[Slopes | None, Slopes | None]:
+        fit, learner, count = self._fit, self._fit.learner, self._known_count
+        log_pi = learner.log_pi(self._rows.context, self._batches[step])  # (G, C, batch)
+        risk = reg = None
         if self._risk is not None:
-            assert log_pi is not None
-            known_batch = _known_batch(log_pi[..., : self._known_count], self._risk, step)
-        if self._reg is not None:
-            if fit.prior is not None:
-                distance = learner.distance(fit.prior)
-                nothing = distance.new_zeros(())
-                any_batch = AnyBatch(nothing, nothing, nothing, distance=distance)
-            else:
-                assert log_pi is not None
-                own = log_pi if self._shared or self._risk is None else log_pi[..., self._known_count :]
-                any_batch = _any_batch(own, self._reg, step)
-        return fit.objective(known_batch, any_batch)
+            assert fit.risk is not None
+            own = log_pi if self._shared or log_pi.shape[-1] == count else log_pi[..., :count]
+            risk = fit.risk(_known_batch(own, self._risk, step))
+        if self._reg is not None and fit.prior is None:
+            assert fit.regulariser is not None
+            own = log_pi if self._shared or self._risk is None else log_pi[..., count:]
+            reg = fit.regulariser(_any_batch(own, self._reg, step))
+        slopes = [term.log_pi for term in (risk, reg) if term is not None and term.log_pi is not None]
+        if len(slopes) == 1:
+            learner.backward(slopes[0])
+        else:
+            learner.backward(slopes[0] + slopes[1] if self._shared else torch.cat(slopes, dim=-1))
+        return risk, reg
 
-    def _exact_value(self, step: int) -> Value:
-        """As `value`, with π(·|x) of the regularised rows."""
-        fit, rows = self._fit, self._rows
+    def _through_policy(self, step: int) -> tuple[Slopes | None, Slopes]:
+        """As `_through_rows`, with π(·|x) of the regularised rows."""
+        fit, rows, count = self._fit, self._rows, self._known_count
         assert self._reg is not None
         assert self._regularised is not None
+        assert self._index is not None
         assert rows.pi0 is not None
-        log_policy = fit.learner.log_policy(rows.context, self._indices[step])  # (G, C, batch, actions)
-        own = log_policy if self._shared or self._risk is None else log_policy[:, :, self._known_count :]
+        assert fit.regulariser is not None
+        log_policy = fit.learner.log_policy(rows.context, self._index[step])  # (G, C, batch, actions)
+        slopes = torch.zeros_like(log_policy)
+        first = 0 if self._shared else count
+        own = log_policy[:, :, first:]
         pi0 = rows.pi0[self._regularised[step]].unsqueeze(1)  # (G, 1, batch, actions)
-        reg_action = rows.action[self._regularised[step]]
-        any_batch = _any_batch(_logged(own, reg_action), self._reg, step)._replace(log_policy=own, pi0=pi0)
-        known_batch = None
+        logged = own.gather(-1, _places(rows.action[self._regularised[step]], own)).squeeze(-1)
+        reg = fit.regulariser(_any_batch(logged, self._reg, step)._replace(log_policy=own, pi0=pi0))
+        if reg.log_policy is not None:
+            slopes[:, :, first:] += reg.log_policy
+        risk = None
         if self._risk is not None:
-            count = self._known_count
-            log_pi = _logged(log_policy[:, :, :count], self._actions[step][:, :count])
-            known_batch = _known_batch(log_pi, self._risk, step)
-        return fit.objective(known_batch, any_batch)
+            assert fit.risk is not None
+            own = log_policy[:, :, :count]
+            places = _places(rows.action[self._index[step][:, :count]], own)
+            risk = fit.risk(_known_batch(own.gather(-1, places).squeeze(-1), self._risk, step))
+            assert risk.log_pi is not None
+            slopes[:, :, :count].scatter_add_(-1, places, risk.log_pi.unsqueeze(-1))
+        fit.learner.backward_policy(slopes)
+        return risk, reg
+
+    def _through_distance(self, prior: Sequence[Tensor]) -> Slopes:
+        fit = self._fit
+        assert fit.regulariser is not None
+        distance = fit.learner.distance(prior)
+        nothing = distance.new_zeros(())
+        reg = fit.regulariser(AnyBatch(nothing, nothing, nothing, distance=distance))
+        assert reg.distance is not None
+        fit.learner.backward_distance(prior, reg.distance)
+        return reg
 
 
-def _logged(log_policy: Tensor, action: Tensor) -> Tensor:
-    """(G, C, batch, actions) and (G, batch) → (G, C, batch)."""
-    index = action[:, None, :, None].expand(-1, log_policy.shape[1], -1, 1)
-    return log_policy.gather(-1, index).squeeze(-1)
+def _places(action: Tensor, log_policy: Tensor) -> Tensor:
+    """The logged actions (G, batch) as places in (G, C, batch, actions): (G, C, batch, 1)."""
+    return action[:, None, :, None].expand(-1, log_policy.shape[1], -1, 1)
 
 
 Gathered = tuple[Sequence[Tensor], Sequence[Tensor], Sequence[Tensor] | None]  # of all steps: (G, 1, batch) each

@@ -18,8 +18,7 @@ from s2bl_cli.contract.checkpoints import Checkpoint, read_checkpoint, write_che
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.errors import ContractError
-from s2bl_cli.objectives.objective import Value
-from s2bl_cli.training.fitting import Fit
+from s2bl_cli.training.fitting import TERMS, Fit
 from s2bl_cli.training.outcomes import Outcome, Tracker, outcome_from, outcome_tensors
 
 Place = tuple[str, int]  # the stage's name and the unit's number
@@ -129,7 +128,7 @@ class Journal:
             tracker.load_state(_under("tracker.", tensors))
             fit.learner.distance(fit.prior or fit.learner.prior_of(0))  # fails on a prior of another shape
             for name, total in fit.progress.totals.items():
-                if name not in Value._fields or total.shape != tracker.shape or not total.is_floating_point():
+                if name not in TERMS or total.shape[:-1] != tracker.shape or not total.is_floating_point():
                     raise ValueError("sums of another objective")
         except _NONSENSE as error:
             raise self._damaged("state") from error

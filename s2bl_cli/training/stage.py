@@ -21,9 +21,9 @@ from s2bl_cli.training.fitting import EpochNews, Fit, Part, check_finite
 from s2bl_cli.training.groups import Group, TrainRows
 from s2bl_cli.training.held_out import held_out, joined
 from s2bl_cli.training.journal import Journal, Place
+from s2bl_cli.training.learners.dense_learner import DenseLearner
 from s2bl_cli.training.learners.learner import Learner
 from s2bl_cli.training.learners.network_learner import NetworkLearner
-from s2bl_cli.training.learners.stacked_linear import StackedLinear
 from s2bl_cli.training.log_facts import KnownRows, LogFacts, count_log
 from s2bl_cli.training.outcomes import Outcome, Tracker
 from s2bl_cli.training.rows import Filling, Rows, rows_on_device
@@ -224,9 +224,15 @@ def _fit_of(
 
 
 def _learner(setup: Setup, unit: Unit, groups: Sequence[Group]) -> Learner:
-    if setup.spec.model == "linear":
-        return StackedLinear(start_network(setup, groups[0].seed), len(groups), len(unit.grid[0]))
-    return NetworkLearner(start_network(setup, groups[0].seed), bf16=setup.bf16, compiled=setup.compiled)
+    starts = [start_network(setup, group.seed) for group in groups]
+    if _is_dense(setup):
+        return DenseLearner(starts, len(unit.grid[0]))
+    return NetworkLearner(starts[0], bf16=setup.bf16, compiled=setup.compiled)
+
+
+def _is_dense(setup: Setup) -> bool:
+    """Whether the gradient is one that is written out."""
+    return setup.spec.model == "linear" or (setup.spec.model == "mlp" and not setup.bf16 and not setup.compiled)
 
 
 def start_network(setup: Setup, seed: int) -> PolicyNetwork:
@@ -289,11 +295,9 @@ def _prior(setup: Setup, groups: Sequence[Group], epochs: Callable[[int], Iterat
     if setup.prior is not None:
         network = start_network(setup, 0)
         network.load_state_dict({name: torch.from_numpy(value) for name, value in setup.prior.tensors.items()})
-        learner = (
-            StackedLinear(network, len(groups), 1)
-            if setup.spec.model == "linear"
-            else NetworkLearner(network, bf16=False, compiled=False)
-        )
+        learner: Learner = NetworkLearner(network, bf16=False, compiled=False)
+        if _is_dense(setup):
+            learner = DenseLearner([network] * len(groups), 1)
         return _stacked_prior(learner, len(groups))
     # Plain cross-entropy with the logged actions: wce sharpened by β = 0.
     plain = Combination(1.0, 0.0, 0.0, None)

@@ -18,4 +18,4 @@ def cce(batch: AnyBatch, knobs: Knobs) -> Tensor:
     Source: this project (docs/mathematics.md).
     """
     assert batch.merit is not None
-    return (batch.merit * -batch.log_pi).mean(-1)
+    return batch.mean(-batch.log_pi * batch.merit)

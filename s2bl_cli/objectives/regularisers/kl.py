@@ -14,7 +14,7 @@ def kl(batch: AnyBatch, knobs: Knobs) -> Tensor:
     Source: the paper, eq. (CRM regularize by KL), truncated as in its KL-S2BL algorithm.
     """
     term = batch.log_pi.exp() * (batch.log_pi - batch.p.clamp(min=knobs.nu).log())
-    return (batch.action_weight * term).mean(-1)
+    return batch.mean(term * batch.action_weight)
 
 
 def kl_exact(batch: AnyBatch, knobs: Knobs) -> Tensor:
@@ -25,7 +25,7 @@ def kl_exact(batch: AnyBatch, knobs: Knobs) -> Tensor:
     assert batch.log_policy is not None
     assert batch.pi0 is not None
     floor = batch.pi0.clamp(min=_per_action(knobs.nu)).log()
-    return (batch.log_policy.exp() * (batch.log_policy - floor)).sum(-1).mean(-1)
+    return batch.mean((batch.log_policy.exp() * (batch.log_policy - floor)).sum(-1))
 
 
 def _per_action(knob: float | Tensor) -> float | Tensor:

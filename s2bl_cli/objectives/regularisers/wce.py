@@ -18,10 +18,10 @@ def wce(batch: AnyBatch, knobs: Knobs) -> Tensor:
     Source: the paper, eq. (rkl final estim); sharpening: this project (docs/mathematics.md).
     """
     if knobs.sharpen is None:
-        return (batch.action_weight * batch.p * -batch.log_pi).mean(-1)
+        return batch.mean(-batch.log_pi * (batch.action_weight * batch.p))
     # Relative to the unit before the power is taken: 0.1^40 is beyond float32, 1^40 is not.
     weight = (batch.p.clamp(max=knobs.cap) / knobs.sharpen_unit) ** knobs.sharpen
-    return (weight * -batch.log_pi).mean(-1)
+    return batch.mean(-batch.log_pi * weight)
 
 
 def wce_exact(batch: AnyBatch, knobs: Knobs) -> Tensor:
@@ -31,4 +31,4 @@ def wce_exact(batch: AnyBatch, knobs: Knobs) -> Tensor:
     """
     assert batch.log_policy is not None
     assert batch.pi0 is not None
-    return (batch.pi0 * -batch.log_policy).sum(-1).mean(-1)
+    return batch.mean((batch.pi0 * -batch.log_policy).sum(-1))

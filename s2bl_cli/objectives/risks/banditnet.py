@@ -15,4 +15,4 @@ def banditnet(batch: KnownBatch, knobs: Knobs) -> Tensor:
     Limits: t = 0 is `tips`.
     Source: Joachims, Swaminathan & de Rijke 2018; SNIPS after Swaminathan & Joachims 2015.
     """
-    return batch.mean((batch.c - knobs.translation) * truncated_weight(batch, knobs))
+    return batch.mean(truncated_weight(batch, knobs) * (batch.c - knobs.translation))

@@ -12,4 +12,4 @@ def es(batch: KnownBatch, knobs: Knobs) -> Tensor:
     Limits: α = 1 is `ips`; α = 0 is the mean of cᵢ π_θ(aᵢ|xᵢ).
     Source: Aouali, Brunel, Rohde & Korba 2023.
     """
-    return batch.mean(batch.c * batch.log_pi.exp() / batch.p**knobs.smoothing)
+    return batch.mean(batch.log_pi.exp() * batch.c / batch.p**knobs.smoothing)

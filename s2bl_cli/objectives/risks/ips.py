@@ -13,4 +13,4 @@ def ips(batch: KnownBatch, knobs: Knobs) -> Tensor:
     Limits: `tips` at ν = 0.
     Source: Horvitz & Thompson 1952; for learning, Bottou et al. 2013.
     """
-    return batch.mean(batch.c * weight(batch))
+    return batch.mean(weight(batch) * batch.c)

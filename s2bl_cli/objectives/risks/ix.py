@@ -12,4 +12,4 @@ def ix(batch: KnownBatch, knobs: Knobs) -> Tensor:
     Limits: γ = 0 is `ips`.
     Source: Neu 2015; for off-policy learning, Gabbianelli, Neu & Papini 2023.
     """
-    return batch.mean(batch.c * batch.log_pi.exp() / (batch.p + knobs.smoothing))
+    return batch.mean(batch.log_pi.exp() * batch.c / (batch.p + knobs.smoothing))

@@ -1,6 +1,5 @@
 """Logarithmic smoothing."""
 
-import torch
 from torch import Tensor
 
 from s2bl_cli.objectives.batches import Knobs, KnownBatch
@@ -14,4 +13,4 @@ def ls(batch: KnownBatch, knobs: Knobs) -> Tensor:
     Limits: λ → 0 is `ips`.
     Source: Sakhi, Aouali, Alquier & Chopin 2024 (arXiv 2405.14335).
     """
-    return batch.mean(-torch.log1p(knobs.smoothing * weight(batch) * -batch.c) / knobs.smoothing)
+    return batch.mean(-(weight(batch) * (knobs.smoothing * -batch.c)).log1p() / knobs.smoothing)

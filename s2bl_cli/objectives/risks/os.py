@@ -15,4 +15,4 @@ def os(batch: KnownBatch, knobs: Knobs) -> Tensor:
     """
     w = weight(batch)
     # λw/(w²+λ) with w divided out, so that a huge w does not overflow when squared.
-    return batch.mean(batch.c * w / (1 + w * (w / knobs.smoothing)))
+    return batch.mean(w * batch.c / (w * (w / knobs.smoothing) + 1))

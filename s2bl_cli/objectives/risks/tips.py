@@ -13,4 +13,4 @@ def tips(batch: KnownBatch, knobs: Knobs) -> Tensor:
     Limits: ν → 0 is the plain IPS estimator; ν = 1 is the mean of cᵢ π_θ(aᵢ|xᵢ).
     Source: the paper's truncated IPS (§ Semi-supervised Batch Learning); truncation after Strehl et al. 2010.
     """
-    return batch.mean(batch.c * truncated_weight(batch, knobs))
+    return batch.mean(truncated_weight(batch, knobs) * batch.c)

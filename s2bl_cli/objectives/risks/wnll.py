@@ -12,4 +12,4 @@ def wnll(batch: KnownBatch, knobs: Knobs) -> Tensor:
     Limits: with costs −1 everywhere and p constant, cross-entropy with the logged actions.
     Source: London & Sandler 2019 (WNLL-LPR); in the paper, appendix on Bayesian CRM.
     """
-    return batch.mean(batch.c * batch.log_pi / batch.p.clamp(min=knobs.nu))
+    return batch.mean(batch.log_pi * batch.c / batch.p.clamp(min=knobs.nu))
