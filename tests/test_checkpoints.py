@@ -6,7 +6,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -376,10 +376,18 @@ def test_forged_choice_is_damaged(log: Path, tmp_path: Path, noted: Any) -> None
         _run(log, own, journal)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def _networks_one_after_another() -> Iterator[None]:
+    """Linear policies go together, mlps do not: runs of one unit and of several."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("s2bl_cli.training.stage._MOST_TOGETHER", 60)
+        yield
+
+
 @pytest.fixture(scope="module")
 def good(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     target = tmp_path_factory.mktemp("good") / "run.checkpoint"
-    own = TrainSettings(**{**SMALL, "epochs": 2}, model="mlp", hidden="2", seeds="0,1", patience=5, holdout=0.3)
+    own = TrainSettings(**{**SMALL, "epochs": 2}, model="mlp", hidden="4", seeds="0,1", patience=5, holdout=0.3)
     assert _run(log, own, Journal(str(target), lambda: RUN), 20) is None
     return target
 
@@ -395,7 +403,7 @@ def test_random_bytes_in_a_checkpoint_are_no_traceback(
         content[min(int(where**3 * len(content)), len(content) - 1)] = byte  # more often in the header
     path = good.with_name("flipped.checkpoint")
     path.write_bytes(content[: int(cut * len(content))])
-    own = TrainSettings(**{**SMALL, "epochs": 2}, model="mlp", hidden="2", seeds="0,1", patience=5, holdout=0.3)
+    own = TrainSettings(**{**SMALL, "epochs": 2}, model="mlp", hidden="4", seeds="0,1", patience=5, holdout=0.3)
     journal = Journal(str(path), lambda: RUN)
     with suppress(S2blError):
         journal.resume()

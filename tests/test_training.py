@@ -288,9 +288,19 @@ def test_log_is_moved_where_it_is_told() -> None:
     assert _parts(rows=images).context.dtype == torch.uint8  # a quarter's memory
 
 
-@pytest.mark.parametrize(("model", "told_epochs"), [("linear", [1, 2, 3]), ("mlp", [1, 2, 3, 4, 5, 6])])
-def test_progress_counts_epochs(tmp_path: Path, model: str, told_epochs: list[int]) -> None:
-    """Linear policies take theirs together, networks one after another."""
+TOGETHER = [
+    ("linear", 1 << 27, [1, 2, 3]),
+    ("mlp", 1 << 27, [1, 2, 3]),
+    ("mlp", 100, [1, 2, 3, 4, 5, 6]),
+]
+
+
+@pytest.mark.parametrize(("model", "most_together", "told_epochs"), TOGETHER)
+def test_progress_counts_epochs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, most_together: int, told_epochs: list[int]
+) -> None:
+    """Policies take theirs together, if they are not too large, else one after another."""
+    monkeypatch.setattr("s2bl_cli.training.stage._MOST_TOGETHER", most_together)
     told: list[tuple[int, str]] = []
     watcher = ProgressWatcher(lambda done, note: told.append((done, note)))
     settings = TrainSettings(method="tips", model=model, seeds="0,1", epochs=3, lr=0.01)

@@ -11,9 +11,9 @@ from s2bl_cli.settings import Between, check_settings, setting
 if TYPE_CHECKING:
     import torch
 
-# Below so many multiplications a step, threads wait for each other longer than they work; and where another
-# process wants the cores too, they wait very long.
-SMALL_STEP = 1 << 24
+# Below so many multiplications a step, threads wait for each other longer than they work: each of its forty
+# operations wakes them anew. And where another process wants the cores too, they wait very long.
+SMALL_STEP = 1 << 30
 
 DEVICES = ("auto", "cpu", "cuda", "mps")
 

@@ -327,7 +327,7 @@ class TrainSettings:
         sizes = (features, *parse_hidden(self.model, self.hidden), actions)
         if self.deep:
             return math.inf
-        side_by_side = len(self.combinations) * len(self.seed_list) if self.model == "linear" else 1
+        side_by_side = len(self.combinations) * len(self.seed_list)
         return side_by_side * self.batch_size * sum(a * b for a, b in pairwise(sizes))
 
     def resolved(self) -> "TrainSettings":

@@ -1,8 +1,9 @@
-"""A stage: all policies of some groups trained on one log; linear ones side by side, others one after another."""
+"""A stage: all policies of some groups trained on one log; dense ones side by side, others one after another."""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 import torch
@@ -32,6 +33,9 @@ from s2bl_cli.training.selectors import HeldOut
 from s2bl_cli.training.settings import DEFAULT_SMOOTHING, Combination, TrainSettings
 
 Grid = Sequence[Sequence[Combination]]  # a group: its policies
+
+# Parameters that may be trained side by side: with their gradients and an optimizer's state they need 16 bytes each.
+_MOST_TOGETHER = 1 << 27
 
 
 class TrainLog(Protocol):
@@ -134,9 +138,9 @@ def epochs_in_all(setup: Setup, groups: Sequence[Group], grid: Grid, known: Know
 
 
 def _units(setup: Setup, groups: Sequence[Group], learned_known: Sequence[int], grid: Grid) -> list[Unit]:
-    """Linear policies go together, unless a seed has fewer known rows than a batch and another has not as few: the
-    smallest batch would be everyone's, and nobody's policy what it would be alone."""
-    if setup.spec.model != "linear":
+    """Linear and fully connected policies go together, unless a seed has fewer known rows than a batch and another has
+    not as few: the smallest batch would be everyone's, and nobody's policy what it would be alone."""
+    if not _is_dense(setup) or _parameters(setup.spec) * sum(map(len, grid)) > _MOST_TOGETHER:
         return [Unit((g,), [[combination]]) for g, of_group in enumerate(grid) for combination in of_group]
     of_seeds: dict[int, list[int]] = {}
     for g, group in enumerate(groups):
@@ -228,6 +232,11 @@ def _learner(setup: Setup, unit: Unit, groups: Sequence[Group]) -> Learner:
     if _is_dense(setup):
         return DenseLearner(starts, len(unit.grid[0]))
     return NetworkLearner(starts[0], bf16=setup.bf16, compiled=setup.compiled)
+
+
+def _parameters(spec: NetworkSpec) -> int:
+    sizes = (spec.context.features, *spec.hidden, spec.actions)
+    return sum((inputs + 1) * units for inputs, units in pairwise(sizes))
 
 
 def _is_dense(setup: Setup) -> bool:
