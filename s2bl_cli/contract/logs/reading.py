@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from s2bl_cli.contract.context_spec import ContextSpec
-from s2bl_cli.contract.document import KEY, KIND_LOGS, decode_document, expect_kind, whole_number
+from s2bl_cli.contract.document import KEY, KIND_LOGS, expect_kind, whole_number
 from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
 from s2bl_cli.contract.lineage import Source, Step
 from s2bl_cli.contract.logs.canonical import canonical_batch, context_from_first, plan_columns
@@ -35,6 +35,7 @@ from s2bl_cli.contract.logs.checks import FaultTally, check_batch, fixed_binary_
 from s2bl_cli.contract.logs.columns import MAX_ACTIONS, LogColumns
 from s2bl_cli.contract.logs.footer import Footer
 from s2bl_cli.contract.logs.schema import COLUMNS, LogSpec
+from s2bl_cli.contract.parquet_documents import document_of
 from s2bl_cli.errors import ContractError
 from s2bl_cli.settings import recorded_changes
 
@@ -485,11 +486,9 @@ def _schema(parquet: pq.ParquetFile, file: InputFile) -> pa.Schema:
 
 def _document(parquet: pq.ParquetFile, file: InputFile) -> dict[str, Any] | None:
     """The s2bl document of a log, or None for a log that another tool made."""
-    raw = (_schema(parquet, file).metadata or {}).get(KEY.encode())
-    if raw is None:
-        return None
-    document = decode_document(raw, file.name)
-    expect_kind(document, KIND_LOGS, file.name)
+    document = document_of(parquet, file)
+    if document is not None:
+        expect_kind(document, KIND_LOGS, file.name)
     return document
 
 
