@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from score_fixtures import LINEAGE
 from typer.testing import CliRunner
 
 from s2bl_cli.app import app
@@ -20,6 +21,7 @@ from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.logs.schema import OPTIONAL, LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
+from s2bl_cli.contract.scores import Score, write_scores
 
 FEATURES = ContextSpec("float32", (4,))
 
@@ -46,6 +48,17 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Ran]:
         return Ran(result.exit_code, result.stdout_bytes.decode(errors="replace"), result.stderr, result.stdout_bytes)
 
     return invoke
+
+
+@pytest.fixture
+def report(run: Callable[..., Ran], tmp_path: Path) -> Callable[..., Ran]:
+    """`report(scores, "--where", "lam=1")`: what the command did with a file of these scores."""
+
+    def reported(scores: list[Score], *flags: object) -> Ran:
+        write_scores(scores, LINEAGE, str(tmp_path / "scores.parquet"), force=True)
+        return run("report", "scores.parquet", *flags)
+
+    return reported
 
 
 @pytest.fixture(scope="session")

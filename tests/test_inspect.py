@@ -15,7 +15,9 @@ import pytest
 from typer.testing import CliRunner
 
 from s2bl_cli.app import app
+from s2bl_cli.contract.checkpoints import Checkpoint, write_checkpoint
 from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.lineage import Source, step_of
 from s2bl_cli.contract.logs.propensities import MAX_BARS, Bar, PropensityTally
 from s2bl_cli.contract.logs.reading import LogArrays
@@ -408,6 +410,92 @@ def test_scores(tmp_path: Path) -> None:
         "p.safetensors, method tips+wce",
         "  snips            –                     1,000 rows",
     ]
+
+
+def a_history_row(**changes: Any) -> HistoryRow:
+    row = HistoryRow("p.safetensors", "wce-s2bl", 1.0, None, 0.001, None, 0, epoch=1, quantity="loss", value=2.0)
+    return dataclasses.replace(row, **changes)
+
+
+def test_a_history(tmp_path: Path) -> None:
+    path = tmp_path / "history.parquet"
+    rows = [
+        a_history_row(epoch=2, value=0.5),
+        a_history_row(),
+        a_history_row(quantity="risk", value=float("nan")),
+        a_history_row(policy="q.safetensors", seed=1, value=3.0),
+    ]
+    write_history(rows, step_of("train", {"seed": 0}, (Source("logs", "ab" * 32),)), str(path), force=False)
+    found = facts(path)
+    assert (found["kind"], found["version"], found["rows"], found["epochs"]) == ("history", 1, 4, 2)
+    assert found["policies"] == ["p.safetensors", "q.safetensors"]
+    assert (found["methods"], found["seeds"], found["quantities"]) == (["wce-s2bl"], [0, 1], ["loss", "risk"])
+    assert found["curves"] == [
+        {"policy": "p.safetensors", "quantity": "loss", "epochs": 2, "first": 2.0, "last": 0.5},
+        {"policy": "p.safetensors", "quantity": "risk", "epochs": 1, "first": None, "last": None},
+        {"policy": "q.safetensors", "quantity": "loss", "epochs": 1, "first": 3.0, "last": 3.0},
+    ]
+    words = said(path)
+    assert words.startswith(f"{path}: history, contract version 1\n")
+    assert "p.safetensors\n  loss  2 → 0.5\n  risk  – → –\nq.safetensors\n  loss  3 → 3\n" in words
+    assert "Made by\ns2bl train --seed 0 logs-abababab.parquet -o policy.safetensors\n" in words
+
+
+PROGRESS = {"notes": {}, "done": [["training", 0, 2, 3]], "current": {"place": ["training", 1], "epoch": 4, "step": 5}}
+
+
+def write_a_checkpoint(path: Path, progress: Any) -> Path:
+    run = step_of("train", {"seed": 0}, (Source("logs", "ab" * 32),))
+    write_checkpoint(Checkpoint(run, progress, {"now.a": np.zeros((2, 3), np.float32)}), str(path))
+    return path
+
+
+def test_a_checkpoint(tmp_path: Path) -> None:
+    path = write_a_checkpoint(tmp_path / "p.checkpoint", PROGRESS)
+    found = facts(path)
+    assert (found["kind"], found["version"], found["policies_done"]) == ("checkpoint", 1, 6)
+    assert (found["stage"], found["epoch"], found["step"]) == ("training", 4, 5)
+    assert (found["tensors"], found["bytes"]) == (1, 24)
+    words = said(path)
+    assert words.startswith(f"{path}: checkpoint, contract version 1\n")
+    assert "under way      training: 4 epochs done, and 5 steps of the next\n" in words
+    assert "Made by\ns2bl train --seed 0 logs-abababab.parquet -o policy.safetensors\n" in words
+
+
+def test_a_checkpoint_between_two_stretches_of_work(tmp_path: Path) -> None:
+    path = write_a_checkpoint(tmp_path / "p.checkpoint", {**PROGRESS, "current": None})
+    assert (facts(path)["stage"], facts(path)["epoch"]) == (None, None)
+    assert "under way" not in said(path)
+
+
+def test_a_history_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    path = tmp_path / "history"
+    row = a_history_row(policy=NASTY, method=NASTY, quantity=NASTY)
+    write_history([row], step_of("train", {}), str(path), force=False)
+    assert_harmless(said(path))
+    assert_harmless(said(path, "--json"))
+
+
+@pytest.mark.parametrize(
+    "progress",
+    [{}, {"done": 3, "current": None}, {"done": [], "current": {"place": []}}, {"done": [["a"]], "current": None}],
+)
+def test_a_checkpoint_whose_progress_is_damaged(tmp_path: Path, progress: Any) -> None:
+    path = write_a_checkpoint(tmp_path / "p.checkpoint", progress)
+    assert refusal(path) == f"s2bl: {path}: its progress is damaged; start the run anew, without --resume\n"
+
+
+def test_what_train_leaves_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A history of `train`, and the checkpoint of one that is stopped at its end."""
+    monkeypatch.chdir(tmp_path)
+    write_log(tmp_path / "log.parquet", random_rows(60))
+    monkeypatch.setattr("s2bl_cli.training.journal.Journal.remove", lambda self: None)
+    words = ["train", "log.parquet", "--epochs", "2", "--history", "h.parquet", "-o", "p.safetensors"]
+    result = CliRunner().invoke(app, [*words, "--checkpoint-every", "1"])
+    assert result.exit_code == 0, result.output
+    assert (facts("h.parquet")["kind"], facts("h.parquet")["epochs"]) == ("history", 2)
+    found = facts("p.checkpoint")
+    assert (found["kind"], found["stage"], found["epoch"]) == ("checkpoint", "training", 2)
 
 
 def test_many_scores_are_cut_and_it_is_said(tmp_path: Path) -> None:

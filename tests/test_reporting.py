@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 from score_fixtures import TABLE_2, logging, ope_scores, score, table_2_scores, weight_shares
 
-from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.scores import Score, write_scores
 from s2bl_cli.registry import TABLES
 from s2bl_cli.reporting.formats.markdown import cell_text, markdown
 from s2bl_cli.reporting.grid import marked, title_of
@@ -16,17 +14,6 @@ from s2bl_cli.reporting.quantities import quantity
 from s2bl_cli.reporting.table import Cell, Table
 
 Report = Callable[..., Any]
-
-
-@pytest.fixture
-def report(run: Callable[..., Any], tmp_path: Path) -> Report:
-    """`report(scores, "--where", "lam=1")`: what the command did with a file of these scores."""
-
-    def reported(scores: list[Score], *flags: object) -> Any:
-        write_scores(scores, Step("evaluate", {}, "0.1.0"), str(tmp_path / "scores.parquet"), force=True)
-        return run("report", "scores.parquet", *flags)
-
-    return reported
 
 
 def _table(ran: Any) -> list[list[str]]:

@@ -2,28 +2,17 @@
 
 import math
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import polars as pl
 import pytest
-from score_fixtures import LINEAGE, TABLE_2, TABLE_2_METHODS, logging, score, table_2_scores
+from score_fixtures import TABLE_2, TABLE_2_METHODS, logging, score, table_2_scores
 
-from s2bl_cli.contract.scores import Score, write_scores
 from s2bl_cli.reporting.published import paper
 from s2bl_cli.reporting.significance import differing_marked, p_value, student_t_p
 from s2bl_cli.reporting.table import Cell
 
 Report = Callable[..., Any]
-
-
-@pytest.fixture
-def report(run: Callable[..., Any], tmp_path: Path) -> Report:
-    def reported(scores: list[Score], *flags: object) -> Any:
-        write_scores(scores, LINEAGE, str(tmp_path / "scores.parquet"), force=True)
-        return run("report", "scores.parquet", *flags)
-
-    return reported
 
 
 def _rows(ran: Any) -> list[list[str]]:

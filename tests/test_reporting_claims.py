@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from score_fixtures import LINEAGE, logging, ope_scores, score
 
-from s2bl_cli.contract.scores import Score, write_scores
+from s2bl_cli.contract.scores import write_scores
 
 Report = Callable[..., Any]
 
@@ -16,15 +16,6 @@ SCORES = [
     score(0.70), score(0.60, "tips"), score(0.80, rho=0.2), score(0.79, "tips", rho=0.2), score(0.90, "tips", rho=1.0),
     logging(0.25),
 ]  # fmt: skip
-
-
-@pytest.fixture
-def report(run: Callable[..., Any], tmp_path: Path) -> Report:
-    def reported(scores: list[Score], *flags: object) -> Any:
-        write_scores(scores, LINEAGE, str(tmp_path / "scores.parquet"), force=True)
-        return run("report", "scores.parquet", *flags)
-
-    return reported
 
 
 @pytest.mark.parametrize(

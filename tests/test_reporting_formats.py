@@ -11,9 +11,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from score_fixtures import LINEAGE, logging, ope_scores, score, table_2_scores
+from score_fixtures import logging, ope_scores, score, table_2_scores
 
-from s2bl_cli.contract.scores import Score, write_scores
 from s2bl_cli.registry import FORMATS
 from s2bl_cli.reporting.formats.latex import cell_text, escaped
 from s2bl_cli.reporting.formats.latex import render as latex
@@ -22,15 +21,6 @@ from s2bl_cli.reporting.table import Cell, Table
 
 Report = Callable[..., Any]
 HOSTILE = "<script>alert(1)</script>&\\input{x}%$#_{}~^|=1+1\"'\n\x1b[31m é 漢 –"
-
-
-@pytest.fixture
-def report(run: Callable[..., Any], tmp_path: Path) -> Report:
-    def reported(scores: list[Score], *flags: object) -> Any:
-        write_scores(scores, LINEAGE, str(tmp_path / "scores.parquet"), force=True)
-        return run("report", "scores.parquet", *flags)
-
-    return reported
 
 
 @pytest.mark.parametrize("form", FORMATS.names)

@@ -10,7 +10,7 @@ from s2bl_cli.contract.logs.columns import LogColumns
 FilesArgument = Annotated[
     list[str],
     typer.Argument(
-        help="logs (files, globs or folders, read as one log), policies or scores; - for stdin",
+        help="logs (files, globs or folders, read as one log), policies, scores, histories or checkpoints; - for stdin",
         metavar="FILE",
         show_default=False,
     ),
@@ -27,7 +27,8 @@ def inspect(
 ) -> None:
     """Say what a file is, in words.
 
-    The content decides whether it is a log, a policy or scores. All of it is read, and every fault is told.
+    The content decides whether it is a log, a policy, scores, a history or a checkpoint. All of it
+    is read, and every fault is told.
 
     With --json, the logs (read as one log) are one JSON object, and each other file is one more, on its own line.
     """

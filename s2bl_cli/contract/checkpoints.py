@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from s2bl_cli.contract.document import KIND_CHECKPOINT, encode_document, expect_kind
-from s2bl_cli.contract.input_files import open_input
+from s2bl_cli.contract.input_files import InputFile, open_input
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.tensor_files import Tensors, read_tensors, write_tensors
 from s2bl_cli.errors import ContractError
@@ -35,13 +35,19 @@ def write_checkpoint(checkpoint: Checkpoint, target: str) -> None:
 def read_checkpoint(name: str, run: Step) -> Checkpoint:
     """The checkpoint, if it is of this run."""
     with open_input(name) as file:
-        document, tensors = read_tensors(file, "checkpoint", _REMEDY)
-        expect_kind(document, KIND_CHECKPOINT, file.name)
-        if document["lineage"] != run:
+        checkpoint = read_any_checkpoint(file)
+        if checkpoint.run != run:
             raise ContractError(
                 f"{file.name} is of another run (other settings, inputs or version of s2bl): give the same flags and "
                 f"logs as before, or {_REMEDY}"
             )
-        if not isinstance(document.get("progress"), Mapping):
-            raise ContractError(f"{file.name}: it tells no progress; {_REMEDY}")
-        return Checkpoint(run, document["progress"], tensors)
+        return checkpoint
+
+
+def read_any_checkpoint(file: InputFile) -> Checkpoint:
+    """The checkpoint, of whichever run."""
+    document, tensors = read_tensors(file, "checkpoint", _REMEDY)
+    expect_kind(document, KIND_CHECKPOINT, file.name)
+    if not isinstance(document.get("progress"), Mapping):
+        raise ContractError(f"{file.name}: it tells no progress; {_REMEDY}")
+    return Checkpoint(document["lineage"], document["progress"], tensors)

@@ -17,10 +17,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from s2bl_cli.contract.document import KEY, decode_document
 from s2bl_cli.contract.input_files import DAMAGED, PARQUET_MAGIC, InputFile, damaged, open_input, open_parquet
 from s2bl_cli.contract.lineage import Source
 from s2bl_cli.contract.logs.checks import fixed_binary_view
+from s2bl_cli.contract.parquet_documents import document_of
 from s2bl_cli.errors import ContractError, one_line
 
 SUM_TOLERANCE = 1e-3  # float32 sums over thousands of actions; unnormalised scores are off by far more
@@ -111,17 +111,16 @@ def open_probabilities(name: str) -> Iterator[ProbabilityFile]:
                 schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
             except DAMAGED as error:
                 raise damaged(file.name, error) from error
-        _refuse_own_kinds(schema, file)
+            _refuse_own_kinds(parquet, file)
         source = Source("policy", file.sha256(), file.base_name)
         yield ProbabilityFile(file.base_name, file.path, _columns(schema, file), rows, source)
 
 
-def _refuse_own_kinds(schema: pa.Schema, file: InputFile) -> None:
-    raw = (schema.metadata or {}).get(KEY.encode())
-    if raw is not None:
-        kind = decode_document(raw, file.name).get("kind")
+def _refuse_own_kinds(parquet: pq.ParquetFile, file: InputFile) -> None:
+    document = document_of(parquet, file)
+    if document is not None:
         raise ContractError(
-            f"{file.name} is a Parquet file of {one_line(kind, 40)}, but a policy is needed here (s2bl train makes "
+            f"{file.name} is a Parquet file of {document['kind']}, but a policy is needed here (s2bl train makes "
             f"them), or logging, uniform, or a Parquet of action probabilities"
         )
 

@@ -17,6 +17,7 @@ from s2bl_cli.errors import ContractError, InputFileError, one_line
 
 Tensors = dict[str, npt.NDArray[Any]]
 
+_DAMAGED = (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError)
 _PLURALS = {"policy": "policies", "checkpoint": "checkpoints"}
 
 
@@ -36,7 +37,7 @@ def read_tensors(file: InputFile, kind: str, remedy: str) -> tuple[dict[str, Any
         with safe_open(file.path, framework="numpy") as opened:
             raw = (opened.metadata() or {}).get(KEY)
             tensors = {key: opened.get_tensor(key) for key in opened.keys()}  # noqa: SIM118 (not a dict)
-    except (SafetensorError, OSError, ValueError, KeyError, TypeError, AttributeError, MemoryError) as error:
+    except _DAMAGED as error:
         raise InputFileError(
             f"{file.name} is not a {kind} file (safetensors: {one_line(error, 100)}): {remedy}"
         ) from error
@@ -45,3 +46,13 @@ def read_tensors(file: InputFile, kind: str, remedy: str) -> tuple[dict[str, Any
             f"{file.name}: a safetensors file without an s2bl document is no {kind}; s2bl train makes {_PLURALS[kind]}"
         )
     return decode_document(raw, file.name), tensors
+
+
+def peek_document(file: InputFile) -> dict[str, Any] | None:
+    """The document alone, of any kind; None where there is none, or where the file cannot be read."""
+    try:
+        with safe_open(file.path, framework="numpy") as opened:
+            raw = (opened.metadata() or {}).get(KEY)
+    except _DAMAGED:
+        return None
+    return None if raw is None else decode_document(raw, file.name)

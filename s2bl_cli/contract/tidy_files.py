@@ -11,9 +11,10 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from s2bl_cli.contract.atomic import atomic_output
-from s2bl_cli.contract.document import KEY, decode_document, encode_document, expect_kind
+from s2bl_cli.contract.document import KEY, encode_document, expect_kind
 from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
 from s2bl_cli.contract.lineage import Step
+from s2bl_cli.contract.parquet_documents import document_of
 from s2bl_cli.errors import ContractError, one_line
 
 _TYPES = {str: pa.string(), float: pa.float64(), int: pa.int64()}
@@ -56,18 +57,13 @@ class TidyFile:
 
     def _read_one(self, file: InputFile) -> tuple[pa.Table, Step]:
         with open_parquet(file) as parquet:
-            try:
-                schema = parquet.schema_arrow
-                raw = (schema.metadata or {}).get(KEY.encode())
-            except DAMAGED as error:
-                raise damaged(file.name, error) from error
-            if raw is None:
+            document = document_of(parquet, file)
+            if document is None:
                 raise ContractError(
                     f"{file.name}: it is no {self.kind} file (no s2bl document); {self.made_by} makes them"
                 )
-            document = decode_document(raw, file.name)
             expect_kind(document, self.kind, file.name)
-            self._check_schema(schema, file.name)
+            self._check_schema(parquet.schema_arrow, file.name)
             try:
                 table = parquet.read(columns=self.schema.names).select(self.schema.names)
                 table.validate(full=True)  # text that is no UTF-8 would reach those who take it on trust

@@ -2,10 +2,8 @@
 
 from dataclasses import dataclass
 
-from safetensors import safe_open
-
 from s2bl_cli.contract.context_spec import ContextSpec
-from s2bl_cli.contract.document import KEY, KIND_POLICY, decode_document
+from s2bl_cli.contract.document import KIND_POLICY
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.policies import read_policy
@@ -26,7 +24,7 @@ class TensorFacts:
 @dataclass(frozen=True)
 class PolicyFacts:
     kind: str
-    version: int
+    version: int | None
     name: str
     sha256: str
     model: str
@@ -40,12 +38,12 @@ class PolicyFacts:
     lineages: list[list[str]]  # one way to make it, as shell commands
 
 
-def inspect_policy(file: InputFile) -> PolicyFacts:
+def inspect_policy(file: InputFile, version: int | None) -> PolicyFacts:
     loaded = read_policy(file.path)
     policy, network = loaded.policy, loaded.policy.network
     return PolicyFacts(
         kind=KIND_POLICY,
-        version=_version(file),
+        version=version,
         name=file.name,
         sha256=loaded.source.sha256,
         model=one_line(network.model, 60),
@@ -61,12 +59,6 @@ def inspect_policy(file: InputFile) -> PolicyFacts:
         training_known=policy.training_known,
         lineages=[command_lines(policy.lineage, "policy")],
     )
-
-
-def _version(file: InputFile) -> int:
-    """The contract's version, which a read policy does not carry. The file was read before: it is sound."""
-    with safe_open(file.path, framework="numpy") as opened:
-        return int(decode_document(opened.metadata()[KEY], file.name)["version"])
 
 
 def _is_learned(name: str) -> bool:

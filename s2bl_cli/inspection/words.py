@@ -10,7 +10,9 @@ from rich.table import Table
 from rich.text import Text
 
 from s2bl_cli.contract.logs.propensities import Bar, Quantiles
+from s2bl_cli.inspection.checkpoints import CheckpointFacts
 from s2bl_cli.inspection.files import Facts
+from s2bl_cli.inspection.histories import HistoryFacts
 from s2bl_cli.inspection.logs import ActionFacts, CostRange, LogFacts, SplitFacts
 from s2bl_cli.inspection.policies import PolicyFacts
 from s2bl_cli.inspection.scores import ScoresFacts, ValueFacts
@@ -46,8 +48,12 @@ def _describe(console: Console, facts: Facts) -> None:
         _describe_log(console, facts)
     elif isinstance(facts, PolicyFacts):
         _describe_policy(console, facts)
-    else:
+    elif isinstance(facts, ScoresFacts):
         _describe_scores(console, facts)
+    elif isinstance(facts, HistoryFacts):
+        _describe_history(console, facts)
+    else:
+        _describe_checkpoint(console, facts)
     _print_lineages(console, facts.lineages)
 
 
@@ -179,6 +185,47 @@ def _subject(score: ValueFacts, varying: Sequence[str]) -> str:
 def _figure(score: ValueFacts) -> str:
     figure = _number(score.value) if score.stderr is None else f"{_number(score.value)} ± {_number(score.stderr, 2)}"
     return figure if score.rows is None else f"{figure:<20}  {score.rows:,} rows"
+
+
+def _describe_history(console: Console, history: HistoryFacts) -> None:
+    _print_facts(
+        console,
+        {
+            "rows": f"{history.rows:,}",
+            "policies": _names(history.policies),
+            "methods": _names(history.methods),
+            "seeds": _names([str(seed) for seed in history.seeds]),
+            "epochs": f"{history.epochs:,}",
+            "quantities": _names(history.quantities),
+            "sha256": history.sha256,
+        },
+    )
+    more = f" (the first {MAX_TABLE_ROWS} curves)" if len(history.curves) > MAX_TABLE_ROWS else ""
+    _heading(console, f"From the first epoch to the last{more}")
+    shown = history.curves[:MAX_TABLE_ROWS]
+    width = max(len(curve.quantity) for curve in shown)
+    for policy, group in groupby(shown, lambda curve: curve.policy):
+        console.print(policy, soft_wrap=True)
+        for curve in group:
+            ends = f"{_number(curve.first)} → {_number(curve.last)}"
+            console.print(f"  {curve.quantity:<{width}}  {ends}", soft_wrap=True)
+
+
+def _describe_checkpoint(console: Console, checkpoint: CheckpointFacts) -> None:
+    if checkpoint.stage is None:
+        place = ""
+    else:
+        place = f"{checkpoint.stage}: {checkpoint.epoch:,} epochs done, and {checkpoint.step:,} steps of the next"
+    _print_facts(
+        console,
+        {
+            "policies done": f"{checkpoint.policies_done:,}",
+            "under way": place,
+            "tensors": f"{checkpoint.tensors:,}, {checkpoint.bytes:,} bytes",
+            "sha256": checkpoint.sha256,
+            "to go on": "the command that was stopped, with --resume",
+        },
+    )
 
 
 def _print_lineages(console: Console, lineages: Sequence[Sequence[str]]) -> None:

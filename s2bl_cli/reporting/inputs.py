@@ -6,11 +6,12 @@ from dataclasses import dataclass
 import polars as pl
 import pyarrow as pa
 
-from s2bl_cli.contract.document import KEY, KIND_HISTORY, KIND_LOGS, decode_document
+from s2bl_cli.contract.document import KIND_HISTORY, KIND_LOGS
 from s2bl_cli.contract.history import read_history_files
-from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
+from s2bl_cli.contract.input_files import InputFile, open_inputs
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs.reading import open_logs
+from s2bl_cli.contract.parquet_documents import read_document
 from s2bl_cli.contract.scores import read_scores_files
 from s2bl_cli.errors import ContractError
 from s2bl_cli.reporting.figures.figure import LogPropensities
@@ -43,15 +44,8 @@ def read_inputs(names: Sequence[str], *, with_figures: bool, with_logs: bool) ->
 
 
 def _kind(file: InputFile) -> str | None:
-    with open_parquet(file) as parquet:
-        try:
-            raw = (parquet.schema_arrow.metadata or {}).get(KEY.encode())
-        except DAMAGED as error:
-            raise damaged(file.name, error) from error
-    if raw is None:
-        return None
-    kind = decode_document(raw, file.name)["kind"]
-    return str(kind)
+    document = read_document(file)
+    return None if document is None else str(document["kind"])
 
 
 def _propensities(file: InputFile) -> LogPropensities:

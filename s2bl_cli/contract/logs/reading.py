@@ -27,13 +27,15 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from s2bl_cli.contract.context_spec import ContextSpec
-from s2bl_cli.contract.document import KEY, KIND_LOGS, decode_document, expect_kind, whole_number
+from s2bl_cli.contract.document import KEY, KIND_LOGS, expect_kind, whole_number
 from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
 from s2bl_cli.contract.lineage import Source, Step
 from s2bl_cli.contract.logs.canonical import canonical_batch, context_from_first, plan_columns
 from s2bl_cli.contract.logs.checks import FaultTally, check_batch, fixed_binary_view, without_nulls
 from s2bl_cli.contract.logs.columns import MAX_ACTIONS, LogColumns
+from s2bl_cli.contract.logs.footer import Footer
 from s2bl_cli.contract.logs.schema import COLUMNS, LogSpec
+from s2bl_cli.contract.parquet_documents import document_of
 from s2bl_cli.errors import ContractError
 from s2bl_cli.settings import recorded_changes
 
@@ -333,7 +335,8 @@ def _recorded_name(file: InputFile) -> str:
 def open_logs(names: Sequence[str], columns: LogColumns | None = None, *, verify: bool = False) -> Iterator[Log]:
     """Open files, globs, folders or `-` as one log; schema and document are checked here, values on reading.
 
-    `verify` also checks the pages' checksums as they are read: a third more time to read the contexts.
+    `verify` also checks the pages' checksums as they are read, and the headers and the footer, which have none: a third
+    more time to read the contexts.
     """
     with open_inputs(names, folders=True) as files:
         log = Log(files, columns or LogColumns(), verify=verify, title=_folder_name(names))
@@ -433,9 +436,19 @@ def _decoded_batches(
         batches: list[pa.RecordBatch] = table.to_batches(max_chunksize=batch_rows)
         return batches
 
-    with _damage_told(file), open_parquet(file, verify=verify) as parquet, _decoders() as pool:
+    with (
+        _damage_told(file),
+        open_parquet(file, verify=verify) as parquet,
+        open(file.path, "rb") as handle,
+        _decoders() as pool,
+    ):
         ahead: deque[Future[list[pa.RecordBatch]]] = deque()
+        # Of others' files no more is asked than Arrow asks: not all tools list every encoding in the footer.
+        is_own = KEY.encode() in (parquet.metadata.metadata or {})
+        footer = Footer(handle) if verify and is_own else None
         for group in range(parquet.num_row_groups):
+            if footer is not None:
+                footer.check_pages(handle, group, columns)
             is_large = parquet.metadata.row_group(group).total_byte_size > _LARGE_GROUP
             if not is_large:
                 ahead.append(pool.submit(decoded, group))
@@ -473,11 +486,9 @@ def _schema(parquet: pq.ParquetFile, file: InputFile) -> pa.Schema:
 
 def _document(parquet: pq.ParquetFile, file: InputFile) -> dict[str, Any] | None:
     """The s2bl document of a log, or None for a log that another tool made."""
-    raw = (_schema(parquet, file).metadata or {}).get(KEY.encode())
-    if raw is None:
-        return None
-    document = decode_document(raw, file.name)
-    expect_kind(document, KIND_LOGS, file.name)
+    document = document_of(parquet, file)
+    if document is not None:
+        expect_kind(document, KIND_LOGS, file.name)
     return document
 
 
