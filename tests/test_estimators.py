@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from s2bl_cli.evaluation.balance import misfit
 from s2bl_cli.evaluation.estimators import os as shrinkage
 from s2bl_cli.evaluation.estimators import switch_dr
 from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms
@@ -18,9 +19,9 @@ from s2bl_cli.evaluation.estimators.ppi_dr import doubly_robust_outcome, predict
 from s2bl_cli.evaluation.intervals import (
     IntervalSettings,
     bernstein_half_width,
+    completed,
     estimates,
     normal_quantile,
-    reweighted,
     standard_error,
 )
 from s2bl_cli.registry import ESTIMATORS
@@ -284,18 +285,20 @@ def test_own_lower_bounds_by_hand() -> None:
     assert (ix.high, ix.interval, ls.high, ls.interval) == (None, "lower-bound", None, "lower-bound")
 
 
-def test_equal_weights_change_nothing_and_weights_stand_for_rows() -> None:
-    """A row of weight 2 is a row that is there twice."""
+def test_rows_of_equal_probability_change_nothing_and_others_stand_for_rows() -> None:
+    """Without predictions, a row that is known with probability ½ is a row that is there twice."""
     rows = _random_rows(30)
     doubled = np.r_[np.arange(30), [4, 7]]
-    weight = np.ones(30)
-    weight[[4, 7]] = 2
+    probability = np.ones(30)
+    probability[[4, 7]] = 0.5
     repeated = KnownRows(*(x[doubled] for x in (rows.r, rows.p, rows.pi, rows.q, rows.f)), rows.nu)  # type: ignore[index]
+    known = np.ones(30, bool)
     for name in ("ips", "snips", "dr", "beta-ips"):
         terms = _estimator(name).terms(rows)
         assert terms is not None
-        assert reweighted(terms, np.full(30, 3.0)).estimate == pytest.approx(terms.estimate)
-        assert reweighted(terms, weight).estimate == pytest.approx(_value(name, repeated))
+        none = np.zeros_like(terms.values)
+        assert completed(terms, none, known, np.full(30, 0.3)).estimate == pytest.approx(terms.estimate)
+        assert completed(terms, none, known, probability).estimate == pytest.approx(_value(name, repeated))
 
 
 # --- with the rows without feedback ---
@@ -349,18 +352,41 @@ def test_prediction_powered_is_never_wider_than_dr(seed: int, noise: float) -> N
     assert together <= alone * 1.01
 
 
-def test_prediction_powered_repairs_missingness_by_weights() -> None:
-    """Rows of high f answer four times as often: the known mean is off, the weighted estimate is not."""
+@pytest.mark.parametrize(("prediction", "probability"), [(0.0, 1.0), (1.0, 0.0), (1.0, 1.0)])
+def test_completed_is_right_where_the_prediction_or_the_probability_is(prediction: float, probability: float) -> None:
+    """Rows of high f answer four times as often: the known mean is off. f and P are told, or one is wrong."""
     rng = np.random.default_rng(0)
     f = rng.random(40_000)
     seen = np.where(f > 0.5, 0.4, 0.1)
     known = rng.random(40_000) < seen
     y = f + 0.2 * rng.standard_normal(40_000)
     assert y[known].mean() > 0.62
-    terms = prediction_powered(known, y[known], f, 1 / seen[known])
+    told = probability * seen + (1 - probability) * 0.25
+    terms = completed(Terms(y[None, known]), prediction * f[None], known, told)
     error = standard_error(terms)
     assert error is not None
-    assert abs(terms.estimate - 0.5) < 4 * error < 0.02
+    assert abs(terms.estimate - 0.5) < 4 * error < 0.03
+
+
+def test_completed_standard_error_is_that_of_the_formula() -> None:
+    """Of f + o (Y − f), o = known/P, where mean(o) is near 1 and Y − f of mean 0."""
+    known, y, f = _missing_rows(400, 1200)
+    terms = completed(Terms(y[None]), f[None], known, np.full(1600, 0.25))
+    values = f.copy()
+    values[known] += 4 * (y - f[known])
+    assert terms.estimate == pytest.approx(values.mean())
+    assert standard_error(terms) == pytest.approx(values.std(ddof=1) / 40, rel=0.01)
+
+
+def test_misfit_is_told_of_a_wrong_probability_and_not_of_the_right_one() -> None:
+    rng = np.random.default_rng(0)
+    g = rng.random((2, 20_000))
+    seen = 0.1 + 0.4 * g[0]
+    known = rng.random(20_000) < seen
+    assert misfit(known, seen, g) is None
+    told = misfit(known, np.full(20_000, 0.3), g)
+    assert told is not None
+    assert told.startswith("the model of missingness does not fit: weighted by it, known rows are ")
 
 
 def test_normal_quantile() -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
+import numpy.typing as npt
 
 from s2bl_cli.evaluation.estimators.estimator import Floats, Terms, Values
 
@@ -49,14 +50,22 @@ def normal_quantile(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def reweighted(terms: Terms, weight: Floats) -> Terms:
-    """The same with weighted means Σ o t / Σ o for means: for rows that stand for more or less than one."""
-    inner = terms.of_means
+def completed(terms: Terms, predicted: Floats, known: npt.NDArray[np.bool_], probability: Floats) -> Terms:
+    """The terms t of the known rows k, taken to all rows: means become mean(t̂) + mean(o (t − t̂))/mean(o), o = k/P(k).
+
+    `predicted` t̂ (terms, rows) and `probability` P(k | x, a) are of all rows. The means are right where either t̂ or
+    P(k) is: P(k) is out as far as t̂ foretells t, and a t̂ that is off is corrected on the known rows. So the errors of
+    the two multiply, and the interval may leave them out. Source: Robins, Rotnitzky & Zhao 1994.
+    """
+    inner, count = terms.of_means, len(terms.values)
+    o = known / probability
+    gap = np.zeros_like(predicted)
+    gap[:, known] = o[known] * (terms.values - predicted[:, known])
 
     def of_means(means: Values) -> Values:
-        return inner(means[:-1] / means[-1])
+        return inner(means[:count] + means[count:-1] / means[-1])
 
-    values = np.concatenate([terms.values * weight, weight[None]])
+    values = np.concatenate([predicted, gap, o[None]])
     return replace(terms, values=values, of_means=of_means, width=None, lower_bound=None)
 
 

@@ -15,7 +15,6 @@ import torch
 from s2bl_cli.contract.input_files import damaged
 from s2bl_cli.contract.logs.reading import Log, LogArrays, log_arrays
 from s2bl_cli.contract.probabilities import ProbabilityFile
-from s2bl_cli.cost_models.observation_model import logged_probability
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, UNIFORM_CANDIDATE, Candidate
 from s2bl_cli.evaluation.divergences import exact_kl, log_of
@@ -78,7 +77,7 @@ def pass_over(
         if result.q is not None and costs is not None:
             result.q[place] = costs[np.arange(batch.rows), batch.action]
         if result.observed is not None and models.observation is not None:
-            result.observed[place] = logged_probability(models.observation, batch.context, batch.action, fold)
+            result.observed[place] = models.observation.probability(batch.context, batch.action, fold)
         log_pi0 = None if batch.pi0 is None or not with_divergences else log_of(batch.pi0)
         for members, pi in groups.probabilities(batch):
             _check_numbers(pi, [candidates[i].name for i in members], log)
