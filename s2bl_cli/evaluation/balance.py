@@ -13,7 +13,8 @@ _SURPRISE = 3.5  # standard errors: by chance in 1 of 1,000 logs, for two figure
 def misfit(known: npt.NDArray[np.bool_], probability: Floats, figures: Floats) -> str | None:
     """`figures` (figures, rows) are known of all rows, such as weights. None where all are balanced.
 
-    mean((o/ō − 1) g), o = known/P(known | x, a), is 0 in expectation for every g of context and action. Where P is fitted, it varies less than its standard error says, so this rarely speaks without a cause.
+    mean((o/ō − 1) g), o = known/P(known | x, a), is 0 in expectation for every g of context and action. Where P
+    is fitted, it varies less than its standard error says, so this rarely speaks without a cause.
     """
     o = known / probability
     gaps = (o / o.mean() - 1) * figures

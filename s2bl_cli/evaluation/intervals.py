@@ -101,7 +101,7 @@ def _estimate(terms: Terms, settings: IntervalSettings, replicates: Floats | Non
     low: float | None
     high: float | None
     if terms.lower_bound is not None:
-        low, high, kind = terms.lower_bound(value, count, 1 - settings.level), None, LOWER_BOUND
+        low, high, kind = terms.lower_bound(1 - settings.level), None, LOWER_BOUND
     elif error is None or terms.biased:
         return Estimate(value, error, None, None, None, count, terms.note)
     elif replicates is not None:
@@ -118,12 +118,15 @@ def _estimate(terms: Terms, settings: IntervalSettings, replicates: Floats | Non
 
 
 def bernstein_half_width(error: float, count: int, width: float, delta: float) -> float:
-    """√(2 V ln(4/δ)/n) + 7 b ln(4/δ)/(3(n − 1)), V the sample variance, b the width of the values' interval.
+    """√(2L/n)·(S + b√(2L/(n − 1))) + bL/(3n), L = ln(3/δ), S² the sample variance, b the width of the values' interval.
 
-    Holds for every n, for means of bounded values. Source: Maurer & Pontil 2009, theorem 4, for both sides.
+    Holds for every n, for means of bounded values, on both sides at once: Bennett's inequality for each side and one
+    bound of the variance for both are three events of probability δ/3 at most. Source: Maurer & Pontil 2009, theorems
+    3 and 10, which their theorem 4 joins for one side, rounding the terms in b up to 7bL/(3(n − 1)).
     """
-    log = math.log(4 / delta)
-    return math.sqrt(2 * log) * error + 7 * width * log / (3 * (count - 1))
+    log = math.log(3 / delta)
+    spread = math.sqrt(2 * log) * (error + width * math.sqrt(2 * log / (count - 1) / count))
+    return spread + width * log / (3 * count)
 
 
 def _bootstrap(all_terms: Sequence[Terms], settings: IntervalSettings) -> list[Floats | None]:
