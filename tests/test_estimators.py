@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -268,6 +269,19 @@ def test_bootstrap_is_near_the_normal_interval_and_the_same_for_the_same_seed() 
         width = other.high - other.low  # type: ignore[operator]
         assert one.low == pytest.approx(other.low, abs=0.1 * width)
         assert one.high == pytest.approx(other.high, abs=0.1 * width)
+
+
+def test_bootstrap_leaves_out_five_in_a_hundred_however_few_the_draws() -> None:
+    """Means of many normal values: the interval of 60 draws holds the next draw in 95 of 100, on average."""
+    terms = [Terms(np.random.default_rng(seed).standard_normal((1, 400))) for seed in range(400)]
+    held = []
+    for seed, one in enumerate(terms):
+        (found,) = estimates([one], IntervalSettings("bootstrap", draws=60, seed=seed))
+        assert found is not None
+        assert found.stderr is not None
+        inside = [NormalDist(found.value, found.stderr).cdf(end) for end in (found.low, found.high) if end is not None]
+        held.append(inside[1] - inside[0])
+    assert np.mean(held) == pytest.approx(0.95, abs=0.008)
 
 
 def test_bootstrap_of_equal_rows_is_their_value() -> None:

@@ -153,7 +153,7 @@ def test_stacked_policies_are_each_alone(shift: float) -> None:
     context = (shift + np.random.default_rng(3).standard_normal((7, 5))).astype(np.float32)
     found: dict[int, Any] = {}
     for members, pi in PolicyBank(policies, CPU).probabilities(context):
-        found |= {member: pi[:, at] for at, member in enumerate(members)}
+        found |= dict(zip(members, pi, strict=True))
     assert sorted(found) == [0, 1, 2]
     for i, one in enumerate(policies):
         network = network_from(one.policy.network, one.policy.tensors, one.name).eval()

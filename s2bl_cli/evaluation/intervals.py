@@ -106,7 +106,8 @@ def _estimate(terms: Terms, settings: IntervalSettings, replicates: Floats | Non
         return Estimate(value, error, None, None, None, count, terms.note)
     elif replicates is not None:
         tail = (1 - settings.level) / 2
-        low, high = (float(bound) for bound in np.quantile(replicates, [tail, 1 - tail]))
+        # Weibull's quantiles: numpy's own lie inside them, and of 100 draws would leave out 7 % instead of 5.
+        low, high = (float(bound) for bound in np.quantile(replicates, [tail, 1 - tail], method="weibull"))
         kind = BOOTSTRAP
     elif settings.kind == BERNSTEIN and terms.width is not None:
         half = bernstein_half_width(error, count, terms.width, 1 - settings.level)
