@@ -8,7 +8,7 @@ from torch.nn.functional import binary_cross_entropy_with_logits
 
 from s2bl_cli.cost_models.action_logits import _gradients, _logged_logits
 from s2bl_cli.cost_models.cost_model import assign_folds, cross_fit, fit_cost_model
-from s2bl_cli.cost_models.observation_model import cross_fit_observation, logged_probability
+from s2bl_cli.cost_models.observation_model import cross_fit_observation
 from s2bl_cli.cost_models.settings import CostModelSettings
 
 FEW = CostModelSettings(least_steps=60, most_steps=60)
@@ -125,6 +125,23 @@ def test_observation_model_learns_who_answers() -> None:
     context = one_hot(x.tolist(), 2)
     fold = assign_folds(known, 5, seed=0)
     model = cross_fit_observation(context, a, known, fold, 3)
-    probability = logged_probability(model, context, a, fold)
+    probability = model.probability(context, a, fold)
     assert probability[x == 0].mean() == pytest.approx(0.8, abs=0.03)
     assert probability[x == 1].mean() == pytest.approx(0.2, abs=0.03)
+
+
+def test_observation_model_bends_where_that_foretells_better() -> None:
+    """Known with probability 0.9 where |x| > 1 and 0.1 elsewhere, which no line tells. Where one does, it is taken."""
+    rng = np.random.default_rng(0)
+    context = rng.uniform(-2, 2, (4000, 1)).astype(np.float32)
+    a, outside = rng.integers(0, 2, 4000), np.abs(context[:, 0]) > 1
+    known = rng.random(4000) < np.where(outside, 0.9, 0.1)
+    fold = assign_folds(known, 5, seed=0)
+    linear = cross_fit_observation(context, a, known, fold, 2).probability(context, a, fold)
+    assert abs(linear[outside].mean() - linear[~outside].mean()) < 0.1
+    bent = cross_fit_observation(context, a, known, fold, 2, may_bend=True).probability(context, a, fold)
+    assert bent[np.abs(context[:, 0]) > 1.3].mean() > 0.8
+    assert bent[np.abs(context[:, 0]) < 0.7].mean() < 0.2
+    known = rng.random(4000) < 1 / (1 + np.exp(-context[:, 0]))
+    fold = assign_folds(known, 5, seed=0)
+    assert cross_fit_observation(context, a, known, fold, 2, may_bend=True).features is None

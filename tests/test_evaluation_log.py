@@ -19,7 +19,7 @@ from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy, read_policy
 from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, read_scores
 from s2bl_cli.errors import SettingError
-from s2bl_cli.evaluation import divergences
+from s2bl_cli.evaluation import divergences, policy_bank
 from s2bl_cli.evaluation.bounds import estimator_error_bound, risk_bound
 from s2bl_cli.evaluation.health import CAUTION, NO_TRUST, TRUST, WEIGHT_EDGES, Health, health, weight_shares
 from s2bl_cli.evaluation.policy_bank import PolicyBank
@@ -146,14 +146,16 @@ def _linear(name: str, seed: int, features: int = 5, shift: float = 0.0, model: 
     return LoadedPolicy(name, policy, None)  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("at_once", [1, 1 << 20], ids=["one at a time", "all at once"])
 @pytest.mark.parametrize("shift", [0.0, 1e5], ids=["near 0", "far from 0"])
-def test_stacked_policies_are_each_alone(shift: float) -> None:
+def test_stacked_policies_are_each_alone(shift: float, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Linear ones in one product, another model among them; features around 1e5 keep their digits."""
+    monkeypatch.setattr(policy_bank, "_NUMBERS_AT_ONCE", at_once)
     policies = [_linear("a", 0, shift=shift), _linear("m", 1, shift=shift, model="mlp"), _linear("b", 2, shift=shift)]
     context = (shift + np.random.default_rng(3).standard_normal((7, 5))).astype(np.float32)
     found: dict[int, Any] = {}
     for members, pi in PolicyBank(policies, CPU).probabilities(context):
-        found |= {member: pi[:, at] for at, member in enumerate(members)}
+        found |= dict(zip(members, pi, strict=True))
     assert sorted(found) == [0, 1, 2]
     for i, one in enumerate(policies):
         network = network_from(one.policy.network, one.policy.tensors, one.name).eval()

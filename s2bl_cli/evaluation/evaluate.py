@@ -78,12 +78,14 @@ def score_on_log(
             f"{candidate.name} learned from rows of {log.name} that it is scored on here: its values are "
             f"flattered; score it on rows it has not seen, such as --split test"
         )
-    needs_model = any(name == PPI or ESTIMATORS.load(name).needs_model for name in ESTIMATORS.names if name in wanted)
+    values = [name for name in ESTIMATORS.names if name in wanted]
+    needs_model = any(name == PPI or ESTIMATORS.load(name).needs_model for name in values)
     models = fit_models(
         log,
         rows,
-        with_cost=needs_model,
-        with_missingness=any(name in wanted for name in ESTIMATORS.names),
+        with_cost=needs_model or (settings.missing_model and bool(values)),
+        with_missingness=bool(values),
+        weights_rows=settings.missing_model,
         folds=settings.folds,
         seed=settings.seed,
         device=device,
@@ -110,6 +112,9 @@ def score_on_log(
     for candidate, one in zip(candidates, found.policies, strict=True):
         concerns = ["it learned from these very rows"] if candidate in learned else []
         concerns += ["which rows have feedback depends on context or action"] if is_selective else []
+        if (misfit := scorer.misfit(one)) is not None:
+            evaluation.warnings.append(f"{candidate.name} on {log.name}: {misfit}; take its intervals for too narrow")
+            concerns.append(misfit)
         evaluation.scores += scorer.scores(candidate, one, tuple(concerns))
 
 

@@ -14,7 +14,7 @@ import torch
 
 from s2bl_cli.contract.logs.reading import Log, log_arrays
 from s2bl_cli.cost_models.cost_model import CostModel, assign_folds, cross_fit
-from s2bl_cli.cost_models.observation_model import cross_fit_observation, logged_probability
+from s2bl_cli.cost_models.observation_model import ObservationModel, cross_fit_observation, log_likelihood
 from s2bl_cli.cost_models.settings import CostModelSettings
 from s2bl_cli.errors import RunError
 from s2bl_cli.evaluation.selection import SelectedRows, all_faults_told
@@ -33,7 +33,7 @@ class FittedModels:
 
     fold: npt.NDArray[np.int32]  # (selected rows,)
     cost: CostModel | None
-    observation: CostModel | None  # P(known | x, a)
+    observation: ObservationModel | None  # P(known | x, a)
     missingness: str | None  # a warning, where feedback is found to be missing depending on context or action
 
 
@@ -43,11 +43,15 @@ def fit_models(
     *,
     with_cost: bool,
     with_missingness: bool,
+    weights_rows: bool,
     folds: int,
     seed: int,
     device: torch.device,
 ) -> FittedModels:
-    """One pass over the contexts for the sample, then the fits. Without anything to fit, no pass."""
+    """One pass over the contexts for the sample, then the fits. Without anything to fit, no pass.
+
+    A model of missingness that is to tell whether there is any is linear; one that weights rows may bend.
+    """
     known = int(rows.known.sum())
     folds = min(folds, max(2, known))
     fold = assign_folds(rows.known, folds, seed)
@@ -78,8 +82,10 @@ def fit_models(
     if len(seen_rows):
         own = context[np.searchsorted(wanted, seen_rows)]
         action, is_known, own_fold = rows.action[seen_rows], rows.known[seen_rows], fold[seen_rows]
-        observation = cross_fit_observation(own, action, is_known, own_fold, log.spec.actions, settings, device)
-        warning = _dependence(logged_probability(observation, own, action, own_fold), is_known)
+        observation = cross_fit_observation(
+            own, action, is_known, own_fold, log.spec.actions, settings, device, may_bend=weights_rows
+        )
+        warning = _dependence(observation.probability(own, action, own_fold), is_known)
     return FittedModels(fold, cost, observation, warning)
 
 
@@ -107,9 +113,7 @@ def _dependence(probability: npt.NDArray[np.float32], known: npt.NDArray[np.bool
     Were feedback missing completely at random, the held-out log-likelihood could not gain in expectation. So a
     gain that is 2.3 standard errors above 0 comes up by chance in at most about 1 % of logs.
     """
-    rate = float(known.mean())
-    e = np.clip(probability.astype(np.float64), 1e-6, 1 - 1e-6)
-    gain = np.where(known, np.log(e / rate), np.log((1 - e) / (1 - rate)))
+    gain = log_likelihood(probability, known) - log_likelihood(np.full(len(known), known.mean()), known)
     error = float(gain.std(ddof=1)) / math.sqrt(len(gain))
     if error == 0 or gain.mean() / error <= _SURPRISE:
         return None

@@ -6,6 +6,9 @@ The standardisation of a linear policy is folded into its weights:
 
 with one origin for all of them, so a batch is converted and shifted once, however many policies there are. (Not
 origin 0: features far from 0, such as times, would lose their digits in float32.)
+
+Probabilities lie in memory as (members, actions, rows): along the rows a processor computes many at a time, along a few
+actions it cannot, and a softmax costs more than the product.
 """
 
 from collections.abc import Iterator, Sequence
@@ -20,10 +23,10 @@ from s2bl_cli.contract.policies import LoadedPolicy
 from s2bl_cli.models.context_tensor import context_tensor
 from s2bl_cli.models.network import PolicyNetwork, network_from, on_device
 
-_NUMBERS_AT_ONCE = 1 << 22  # probabilities of a batch held at a time
+_NUMBERS_AT_ONCE = 1 << 20  # probabilities of a batch held at a time: about what a processor's cache holds
 _ROWS_AT_ONCE = 512  # through a network: a row of a log is small, but a ResNet makes hundreds of kilobytes of it
 
-Probabilities = npt.NDArray[np.float32]  # (rows, members, actions)
+Probabilities = npt.NDArray[np.float32]  # (members, rows, actions)
 
 
 class PolicyBank:
@@ -53,7 +56,7 @@ class PolicyBank:
 
     @torch.no_grad()
     def probabilities(self, context: npt.NDArray[np.generic]) -> Iterator[tuple[list[int], Probabilities]]:
-        """π(·|x) of every policy: which ones, and (rows, members, actions) of them, a few policies at a time."""
+        """π(·|x) of every policy: which ones, and (members, rows, actions) of them, a few policies at a time."""
         batch = context_tensor(context, self._device)
         if self._stacked:
             x = batch.flatten(1).to(torch.float32) - self._origin  # (rows, features)
@@ -62,17 +65,17 @@ class PolicyBank:
             for start in range(0, len(self._stacked), members):
                 chosen = slice(start, start + members)
                 weight, bias = self._weight[chosen].flatten(0, 1), self._bias[chosen].flatten()
-                logits = torch.addmm(bias, x, weight.T)
-                yield self._stacked[chosen], _softmax(logits.view(len(x), -1, actions))
+                logits = torch.addmm(bias[:, None], weight, x.T)
+                yield self._stacked[chosen], _softmax(logits.view(-1, actions, len(x)))
         for index, network in self._alone:
             parts = [network(part) for part in torch.split(batch, _ROWS_AT_ONCE)]
-            logits = torch.cat(parts)
-            yield [index], _softmax(logits[:, None, :])
+            yield [index], _softmax(torch.cat(parts).T[None])
 
 
 def _softmax(logits: Tensor) -> Probabilities:
-    pi: Probabilities = torch.softmax(logits, dim=2).cpu().numpy()
-    return pi
+    """Of (members, actions, rows)."""
+    pi: Probabilities = torch.softmax(logits, dim=1).cpu().numpy()
+    return pi.transpose(0, 2, 1)
 
 
 def _folded(network: PolicyNetwork, origin: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:

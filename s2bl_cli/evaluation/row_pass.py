@@ -15,7 +15,6 @@ import torch
 from s2bl_cli.contract.input_files import damaged
 from s2bl_cli.contract.logs.reading import Log, LogArrays, log_arrays
 from s2bl_cli.contract.probabilities import ProbabilityFile
-from s2bl_cli.cost_models.observation_model import logged_probability
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, UNIFORM_CANDIDATE, Candidate
 from s2bl_cli.evaluation.divergences import exact_kl, log_of
@@ -73,27 +72,24 @@ def pass_over(
     )
     groups = _Groups(candidates, log, rows, device)
     for place, batch in _batches(log, rows):
-        fold = models.fold[place]
+        fold, each = models.fold[place], np.arange(batch.rows)
         costs = None if models.cost is None else models.cost.predict(batch.context, fold)  # (batch, actions)
         if result.q is not None and costs is not None:
-            result.q[place] = costs[np.arange(batch.rows), batch.action]
+            result.q[place] = costs[each, batch.action]
         if result.observed is not None and models.observation is not None:
-            result.observed[place] = logged_probability(models.observation, batch.context, batch.action, fold)
+            result.observed[place] = models.observation.probability(batch.context, batch.action, fold)
         log_pi0 = None if batch.pi0 is None or not with_divergences else log_of(batch.pi0)
         for members, pi in groups.probabilities(batch):
             _check_numbers(pi, [candidates[i].name for i in members], log)
-            logged = np.take_along_axis(pi, batch.action[:, None, None].astype(np.int64), axis=2)[:, :, 0]
-            expected = None if costs is None else np.einsum("bma,ba->bm", pi, costs)
-            unsupported = pi[:, :, never_logged].sum(axis=2)  # (batch, members)
-            for at, i in enumerate(members):
+            for own, i in zip(pi, members, strict=True):  # own: (batch, actions)
                 one = found[i]
-                one.pi[place] = logged[:, at]
-                if one.f is not None and expected is not None:
-                    one.f[place] = expected[:, at]
-                one.unsupported.add(unsupported[:, at])
-                _add_labelled(one, pi[:, at], batch, metrics)
+                one.pi[place] = own[each, batch.action]
+                if one.f is not None and costs is not None:
+                    one.f[place] = np.einsum("ba,ba->b", own, costs)
+                one.unsupported.add(own[:, never_logged].sum(axis=1))
+                _add_labelled(one, own, batch, metrics)
                 if log_pi0 is not None and batch.pi0 is not None:
-                    forward, backward = exact_kl(pi[:, at], batch.pi0, log_pi0)
+                    forward, backward = exact_kl(own, batch.pi0, log_pi0)
                     one.kl.add(forward)
                     one.reverse_kl.add(backward)
         if groups.logging is not None and batch.pi0 is None:
@@ -130,12 +126,12 @@ class _Groups:
             yield [self._networks[member] for member in members], pi
         for i, pieces in self._files:
             pieces.send(None)
-            yield [i], pieces.send(batch.rows)[:, None, :]
+            yield [i], pieces.send(batch.rows)[None]
         for i in self._uniform:
             uniform = np.full((1, 1, self._actions), 1 / self._actions, np.float32)
-            yield [i], np.broadcast_to(uniform, (batch.rows, 1, self._actions))
+            yield [i], np.broadcast_to(uniform, (1, batch.rows, self._actions))
         if self.logging is not None and batch.pi0 is not None:
-            yield [self.logging], batch.pi0[:, None, :]
+            yield [self.logging], batch.pi0[None]
 
 
 def _aligned(file: ProbabilityFile, log: Log, rows: SelectedRows) -> Any:
@@ -179,7 +175,7 @@ def _part(batch: LogArrays, first: int, last: int) -> LogArrays:
 
 
 def _check_numbers(pi: Probabilities, names: Sequence[str], log: Log) -> None:
-    sums = pi.sum(axis=(0, 2))
+    sums = pi.sum(axis=(1, 2))
     if not np.isfinite(sums).all():
         name = names[int(np.argmin(np.isfinite(sums)))]
         raise ContractError(f"{name}: its probabilities on {log.name} are not numbers; train the policy again")

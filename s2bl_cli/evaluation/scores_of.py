@@ -11,12 +11,21 @@ import numpy.typing as npt
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.scores import BIN, Score
 from s2bl_cli.evaluation import divergences
+from s2bl_cli.evaluation.balance import misfit
 from s2bl_cli.evaluation.bounds import estimator_error_bound, kl_terms, risk_bound
 from s2bl_cli.evaluation.candidates import Candidate
 from s2bl_cli.evaluation.estimators.estimator import Estimator, Floats, KnownRows, Terms
 from s2bl_cli.evaluation.estimators.ppi_dr import doubly_robust_outcome, prediction_powered
 from s2bl_cli.evaluation.health import WEIGHT_EDGES, Health, health, weight_shares
-from s2bl_cli.evaluation.intervals import NORMAL, Estimate, IntervalSettings, estimates, normal_quantile, reweighted
+from s2bl_cli.evaluation.intervals import (
+    BOOTSTRAP,
+    NORMAL,
+    Estimate,
+    IntervalSettings,
+    completed,
+    estimates,
+    normal_quantile,
+)
 from s2bl_cli.evaluation.metrics.metric import Metric
 from s2bl_cli.evaluation.row_pass import PassResult, PolicyRows
 from s2bl_cli.evaluation.running_mean import RunningMean
@@ -108,44 +117,62 @@ class Scorer:
     # --- from the log ---
 
     def _known_rows(self, one: PolicyRows) -> KnownRows:
-        known = self.rows.known
+        return self._rows(one, self.rows.reward, self.rows.known)
+
+    def _rows(self, one: PolicyRows, reward: Floats, chosen: npt.NDArray[np.bool_]) -> KnownRows:
+        """Some of the rows, with these rewards for all of them."""
         has_model = one.f is not None and self.found.q is not None
         return KnownRows(
-            r=self.rows.reward[known],
-            p=self.rows.p[known],
-            pi=one.pi[known].astype(np.float64),
-            q=-self.found.q[known].astype(np.float64) if has_model and self.found.q is not None else None,
-            f=-one.f[known].astype(np.float64) if has_model and one.f is not None else None,
+            r=reward[chosen],
+            p=self.rows.p[chosen],
+            pi=one.pi[chosen].astype(np.float64),
+            q=-self.found.q[chosen].astype(np.float64) if has_model and self.found.q is not None else None,
+            f=-one.f[chosen].astype(np.float64) if has_model and one.f is not None else None,
             nu=self.nu,
         )
 
     def _values(self, one: PolicyRows) -> Iterator[tuple[str, Estimate]]:
-        """All of them at once: they share the bootstrap's draws."""
+        terms = self._value_terms(one)
+        # The bootstrap draws once for all; other intervals need no more than one estimator's terms in memory.
+        together = [list(terms)] if self.interval.kind == BOOTSTRAP else ([named] for named in terms)
+        for named in together:
+            for (name, _), estimate in zip(named, estimates([own for _, own in named], self.interval), strict=True):
+                if estimate is not None:
+                    yield name, estimate
+
+    def _value_terms(self, one: PolicyRows) -> Iterator[tuple[str, Terms]]:
         rows = self._known_rows(one)
-        weight = self._observation_weight()
-        named: dict[str, Terms] = {}
-        for name in ESTIMATORS.names:
-            if name == PPI or name not in self.wanted:
+        whole = self._predicted_rows(one)
+        for name in (name for name in ESTIMATORS.names if name in self.wanted):
+            if name == PPI and whole is None:
+                if rows.q is not None and one.f is not None:
+                    outcome = doubly_robust_outcome(rows.r, rows.w, *rows.model)
+                    yield name, prediction_powered(self.rows.known, outcome, -one.f.astype(np.float64))
                 continue
-            estimator: Estimator = ESTIMATORS.load(name)
+            estimator: Estimator = ESTIMATORS.load("dr" if name == PPI else name)
             terms = None if estimator.needs_model and rows.q is None else estimator.terms(rows)
             if terms is not None:
-                named[name] = terms if weight is None else reweighted(terms, weight)
-        if PPI in self.wanted and rows.q is not None and one.f is not None:
-            q, f = rows.model
-            outcome = doubly_robust_outcome(rows.r, rows.w, q, f)
-            named[PPI] = prediction_powered(self.rows.known, outcome, -one.f.astype(np.float64), weight)
-        for name, estimate in zip(named, estimates(list(named.values()), self.interval), strict=True):
-            if estimate is not None and weight is not None:
-                note = "known rows weighted by the model of missingness"
-                estimate = replace(estimate, note=f"{estimate.note}; {note}" if estimate.note else note)
-            if estimate is not None:
-                yield name, estimate
+                yield name, terms if whole is None else self._completed(terms, estimator.terms(whole))
 
-    def _observation_weight(self) -> Floats | None:
-        if self.found.observed is None:
+    def _predicted_rows(self, one: PolicyRows) -> KnownRows | None:
+        """All rows with the reward model's word for their rewards, where known rows are weighted."""
+        if self.found.observed is None or self.found.q is None:
             return None
-        return 1 / self.found.observed[self.rows.known].astype(np.float64)
+        return self._rows(one, -self.found.q.astype(np.float64), np.ones(self.rows.rows, bool))
+
+    def _completed(self, terms: Terms, predicted: Terms | None) -> Terms:
+        assert predicted is not None  # predictions lie in the range of the rewards
+        assert self.found.observed is not None
+        note = "known rows weighted by the model of missingness"
+        named = replace(terms, note=f"{terms.note}; {note}" if terms.note else note)
+        return completed(named, predicted.values, self.rows.known, self.found.observed.astype(np.float64))
+
+    def misfit(self, one: PolicyRows) -> str | None:
+        """Where the model of missingness is seen not to fit, for this policy's weights and expected rewards."""
+        whole = self._predicted_rows(one)
+        if whole is None or self.found.observed is None:
+            return None
+        return misfit(self.rows.known, self.found.observed.astype(np.float64), np.stack([whole.w, whole.w * whole.r]))
 
     # --- health ---
 

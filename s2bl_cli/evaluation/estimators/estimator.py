@@ -68,8 +68,8 @@ class Terms:
 
     values: Floats  # (terms, n)
     of_means: Callable[[Values], Values] = _first  # (terms, …) → (…); analytic, so that it can be differentiated
-    width: float | None = None  # of the interval that a mean's values lie in; None for what is no plain mean
-    lower_bound: Callable[[float, int, float], float] | None = None  # (estimate, n, δ) → the estimator's own bound
+    width: float | None = None  # of the interval that a mean's values lie in; None for what is no unbiased mean
+    lower_bound: Callable[[float], float] | None = None  # δ → the estimator's own bound
     biased: bool = False  # so that an interval around the estimate would miss the value: only its own bound counts
     note: str | None = None
 

@@ -24,8 +24,7 @@ def shrunk(w: Floats, lam: float) -> Floats:
 
 def _terms(rows: KnownRows) -> Terms:
     lam = _chosen(rows)
-    width = rows.reward_span * min(rows.largest_weight, math.sqrt(lam) / 2)
-    return Terms((shrunk(rows.w, lam) * rows.r)[None], width=width, note=f"λ = {lam:.4g}")
+    return Terms((shrunk(rows.w, lam) * rows.r)[None], note=f"λ = {lam:.4g}")
 
 
 def _chosen(rows: KnownRows) -> float:
