@@ -102,6 +102,16 @@ def test_paired_batches_are_of_the_rows_of_each_term() -> None:
     assert missing & set(found.regularised[:, 0].flatten().tolist())
 
 
+def test_one_batch_serves_two_terms_on_the_same_rows() -> None:
+    """The batch that the risk would have alone; every row of it has feedback, so none is weighted."""
+    rows = _rows(reg_on_known=True)
+    found, alone = _sample(rows, mixed=False), _sample(rows, mixed=False, reg=False)
+    assert (found.known, found.regularised, found.weighted) == (None, None, False)
+    assert found.both is not None
+    assert alone.known is not None
+    assert torch.equal(found.both, alone.known)
+
+
 def test_known_rows_are_the_same_with_any_regulariser() -> None:
     """Each term has a generator of its own."""
     rows = _rows(reg_on_known=False)

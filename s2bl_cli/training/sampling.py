@@ -1,7 +1,8 @@
 """Which rows each step sees.
 
-Paired: a step has a batch of known rows for the risk and a batch of rows for the regulariser. Mixed: one batch of
-rows for both, in which the rows with feedback are weighted up; at ρ = 0.02, 128 rows hold two or three of them.
+Paired: a step has a batch of known rows for the risk and a batch of rows for the regulariser; where they are the same
+rows, one batch serves both. Mixed: one batch of rows for both, in which the rows with feedback are weighted up; at
+ρ = 0.02, 128 rows hold two or three of them.
 Every learner takes the same number of steps an epoch, whatever its objective, so comparisons are fair.
 """
 
@@ -34,7 +35,7 @@ class Sample(NamedTuple):
 
     known: Tensor | None  # for the risk
     regularised: Tensor | None  # for the regulariser
-    both: Tensor | None  # mixed: for both
+    both: Tensor | None  # for both
     weighted: bool = False  # mixed: rows without feedback are among them
 
 
@@ -63,6 +64,9 @@ def sample(
         source = rows.regularised if on_known else everything
         return Sample(None, None, _for_groups(source, steps, batch_size, of_known), weighted=not on_known)
     known = _for_groups(rows.known, steps, batch_size, of_known) if has_risk else None
+    # The known rows are among the regularised ones or the other way round, so as many are the same.
+    if has_risk and has_regulariser and list(map(len, rows.known)) == list(map(len, rows.regularised)):
+        return Sample(None, None, known)
     regularised = _for_groups(rows.regularised, steps, batch_size, of_regularised) if has_regulariser else None
     return Sample(known, regularised, None)
 

@@ -125,8 +125,8 @@ class TrainSettings:
     )
     sampling: str | None = setting(
         None,
-        "paired: a batch of known rows and a batch of all rows each step; mixed: one batch of all rows "
-        "(default: paired; paper: mixed)",
+        "paired: a batch of known rows and a batch of all rows each step, one for both where they are the same; "
+        "mixed: one batch of all rows (default: paired; paper: mixed)",
         choices=lambda: ("paired", "mixed"),
     )
     optimizer: str | None = setting(
