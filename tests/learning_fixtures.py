@@ -79,11 +79,13 @@ def arrays_of(
     )
 
 
-def write_arrays(path: Path, arrays: LogArrays, actions: int, lineage: Step = MADE) -> Path:
+def write_arrays(
+    path: Path, arrays: LogArrays, actions: int, lineage: Step = MADE, action_names: tuple[str, ...] = ()
+) -> Path:
     """The rows as a log file. It has the optional columns that the arrays have."""
     optional = [name for name in ("label", "pi0") if getattr(arrays, name) is not None]
     context = ContextSpec(str(arrays.context.dtype), arrays.context.shape[1:])
-    spec = LogSpec(actions, context, (*optional, "split"))
+    spec = LogSpec(actions, context, (*optional, "split"), action_names=action_names)
     with log_writer(str(path), spec, lineage, force=True) as writer:
         writer.write(log_batch(arrays, spec))
     return path

@@ -374,6 +374,7 @@ BAD_POLICIES = {
     "model": ({"model": ["linear"]}, "model in its document must be a name, found ['linear']"),
     "hidden": ({"hidden": [8, 0]}, "hidden in its document must be layer widths, found [8, 0]"),
     "hidden, absurd": ({"hidden": [1 << 30]}, "hidden in its document must be layer widths, found [1073741824]"),
+    "action_names": ({"action_names": ["a"]}, "action_names in its document must be 3 texts; make the file again"),
     "hidden, true": ({"hidden": [True]}, "hidden in its document must be layer widths, found [True]"),
     "training": ({"training": 100}, "training in its document must be an object, found 100"),
     "training rows": (

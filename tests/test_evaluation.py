@@ -18,7 +18,7 @@ from typer.testing import CliRunner
 from s2bl_cli.app import app
 from s2bl_cli.console import Console
 from s2bl_cli.contract.logs.reading import LogArrays, open_logs
-from s2bl_cli.contract.policies import LoadedPolicy, read_policy
+from s2bl_cli.contract.policies import LoadedPolicy, read_policy, write_policy
 from s2bl_cli.contract.scores import LOGGING_POLICY, Score, read_scores
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, of_policy
@@ -215,6 +215,33 @@ def test_policy_of_another_kind_is_refused(tmp_path: Path, table: list[list[floa
     assert str(raised.value) == (
         f"p.safetensors does not fit {log}: {line}; evaluate a policy on logs of the kind it was trained on"
     )
+
+
+def _named_policy(folder: Path, names: tuple[str, ...]) -> Path:
+    path = table_policy(folder / "p.safetensors", TABLE)
+    write_policy(replace(read_policy(str(path)).policy, action_names=names), str(path), force=True)
+    return path
+
+
+def test_policy_whose_actions_stand_for_something_else_is_refused(tmp_path: Path) -> None:
+    log = write_arrays(tmp_path / "log.parquet", _rows(), 2, action_names=("shoe", "hat"))
+    with pytest.raises(ContractError) as raised:
+        _scores(log, _named_policy(tmp_path, ("shoe", "bag\x1b")))
+    assert str(raised.value) == (
+        f"p.safetensors does not fit {log}: its action 1 is 'bag', the log's 'hat'; "
+        f"evaluate a policy on logs of the kind it was trained on"
+    )
+
+
+@pytest.mark.parametrize("own", [(), ("shoe", "hat")])
+@pytest.mark.parametrize("logs", [(), ("shoe", "hat")])
+def test_names_of_actions_that_agree_or_are_not_told_change_nothing(
+    tmp_path: Path, own: tuple[str, ...], logs: tuple[str, ...]
+) -> None:
+    log = write_arrays(tmp_path / "log.parquet", _rows(), 2, action_names=logs)
+    plain = write_arrays(tmp_path / "plain.parquet", _rows(), 2)
+    named = [score.value for score in _scores(log, _named_policy(tmp_path, own))]
+    assert named == [score.value for score in _scores(plain, _named_policy(tmp_path, ()))]
 
 
 def test_log_without_labels_is_refused_where_labels_are_all_that_was_asked_for(tmp_path: Path) -> None:

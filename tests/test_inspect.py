@@ -386,6 +386,13 @@ def test_a_policy(tmp_path: Path) -> None:
     assert "body.1.weight        float32  4×16\n" in text
 
 
+def test_what_the_actions_of_a_policy_stand_for(tmp_path: Path) -> None:
+    path = tmp_path / "policy.safetensors"
+    write_policy(a_policy(action_names=("up", "down\x1b[31m", "left", "right")), str(path), force=False)
+    assert facts(path)["action_names"] == ["up", "down [31m", "left", "right"]
+    assert "actions     4: up, down [31m, left, right\n" in said(path)
+
+
 def test_scores(tmp_path: Path) -> None:
     path = tmp_path / "scores.parquet"
     scores = [

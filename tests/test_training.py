@@ -393,3 +393,19 @@ def test_settings_that_make_no_sense_are_refused(flags: dict[str, Any], line: st
 def test_training_itself_prints_nothing(capfd: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     train(_log(tmp_path / "log.parquet", blobs()))
     assert capfd.readouterr() == ("", "")
+
+
+def test_a_policy_knows_what_its_actions_stand_for(tmp_path: Path) -> None:
+    """As the log says it; the parameters are the same without."""
+    named = train(write_arrays(tmp_path / "a.parquet", blobs(), 3, action_names=("x", "y", "z")))
+    plain = train(write_arrays(tmp_path / "b.parquet", blobs(), 3))
+    assert (named.action_names, plain.action_names) == (("x", "y", "z"), ())
+    assert all(np.array_equal(named.tensors[name], plain.tensors[name]) for name in plain.tensors)
+
+
+def test_a_prior_whose_actions_stand_for_something_else_is_refused(tmp_path: Path) -> None:
+    prior = train(write_arrays(tmp_path / "a.parquet", blobs(), 3, action_names=("x", "y", "z")))
+    write_policy(prior, str(tmp_path / "prior.safetensors"), force=False)
+    log = write_arrays(tmp_path / "b.parquet", blobs(), 3, action_names=("z", "y", "x"))
+    with pytest.raises(ContractError, match=r"is no prior for .*: its action 0 is 'x', the log's 'z'$"):
+        train(log, reg="lpr", prior=str(tmp_path / "prior.safetensors"))

@@ -81,3 +81,13 @@ def whole_number(document: Mapping[str, Any], key: str, subject: str, *, low: in
             f"{subject}: {key} in its document must be a whole number in [{low}, {high}], found {one_line(value, 40)}"
         )
     return value
+
+
+def action_names(document: Mapping[str, Any], actions: int, subject: str) -> tuple[str, ...]:
+    """What each action stands for; empty where the document does not say."""
+    named = document.get("action_names")
+    if named is None:
+        return ()
+    if not isinstance(named, list) or len(named) != actions or not all(isinstance(name, str) for name in named):
+        raise ContractError(f"{subject}: action_names in its document must be {actions} texts; make the file again")
+    return tuple(named)

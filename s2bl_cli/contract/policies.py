@@ -1,7 +1,8 @@
 """The policy file: safetensors, whose header carries the s2bl document. No pickle, ever.
 
     {"kind": "policy", "version": 1, "actions": 10, "context": {"dtype", "shape"},
-     "model": "linear", "hidden": [...], "width": 64, "training": {"rows": …, "known": …}, "lineage": {...}}
+     "model": "linear", "hidden": [...], "width": 64, "training": {"rows": …, "known": …}, "lineage": {...},
+     "action_names": [...] where the log has them}
 
 Tensors are the network's parameters and buffers by name, the standardisation of the contexts among them,
 so whoever loads a policy applies the same one. This module knows arrays, not networks: no torch here.
@@ -14,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from s2bl_cli.contract.context_spec import ContextSpec, decode_context_spec
-from s2bl_cli.contract.document import KIND_POLICY, encode_document, expect_kind, whole_number
+from s2bl_cli.contract.document import KIND_POLICY, action_names, encode_document, expect_kind, whole_number
 from s2bl_cli.contract.input_files import InputFile, open_input
 from s2bl_cli.contract.lineage import Source, Step
 from s2bl_cli.contract.logs.columns import MAX_ACTIONS
@@ -54,6 +55,16 @@ class Policy:
     training_known: int  # those of them whose feedback was known
     lineage: Step
     tensors: Tensors
+    action_names: tuple[str, ...] = ()  # what each action stands for, as the log said it; none where it did not
+
+    def misfit(self, actions: int, context: ContextSpec, names: tuple[str, ...], whose: str) -> str | None:
+        """As `NetworkSpec.misfit`, and what the actions stand for, where both sides say it."""
+        misfit = self.network.misfit(actions, context, whose)
+        if misfit is not None or not self.action_names or not names or self.action_names == names:
+            return misfit
+        pairs = enumerate(zip(self.action_names, names, strict=True))
+        action, (own, other) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+        return f"its action {action} is {one_line(own, 40)!r}, {whose} {one_line(other, 40)!r}"
 
 
 @dataclass(frozen=True)
@@ -67,7 +78,7 @@ class LoadedPolicy:
 
 def write_policy(policy: Policy, target: str, *, force: bool) -> None:
     network = policy.network
-    body = {
+    body: dict[str, Any] = {
         "actions": network.actions,
         "context": network.context.encode(),
         "model": network.model,
@@ -75,6 +86,8 @@ def write_policy(policy: Policy, target: str, *, force: bool) -> None:
         "width": network.width,
         "training": {"rows": policy.training_rows, "known": policy.training_known},
     }
+    if policy.action_names:
+        body["action_names"] = list(policy.action_names)
     document = encode_document(KIND_POLICY, policy.lineage, body)
     write_tensors(policy.tensors, document, target, force=force)
 
@@ -101,11 +114,12 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
     for name, tensor in tensors.items():
         if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
             raise ContractError(f"{subject}: tensor {one_line(name, 60)} holds NaN or infinity; train the policy again")
+    actions = whole_number(document, "actions", subject, low=1, high=MAX_ACTIONS)
     return Policy(
         NetworkSpec(
             model=model,
             context=decode_context_spec(document.get("context"), subject),
-            actions=whole_number(document, "actions", subject, low=1, high=MAX_ACTIONS),
+            actions=actions,
             hidden=tuple(hidden),
             width=whole_number(document, "width", subject, low=1, high=MAX_WIDTH),
         ),
@@ -113,6 +127,7 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
         training_known=whole_number(training, "known", subject, low=0, high=MAX_ROWS),
         lineage=document["lineage"],
         tensors=tensors,
+        action_names=action_names(document, actions, subject),
     )
 
 

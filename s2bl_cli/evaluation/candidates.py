@@ -67,7 +67,8 @@ def check_fit(candidates: Sequence[Candidate], log: Log, rows: SelectedRows) -> 
     """Refuse a policy for other actions or contexts, and probabilities that are not of the log's rows."""
     for candidate in candidates:
         if candidate.loaded is not None:
-            misfit = candidate.loaded.policy.network.misfit(log.spec.actions, log.spec.context, "the log's")
+            spec = log.spec
+            misfit = candidate.loaded.policy.misfit(spec.actions, spec.context, spec.action_names, "the log's")
             if misfit is not None:
                 raise ContractError(
                     f"{candidate.name} does not fit {log.name}: {misfit}; "

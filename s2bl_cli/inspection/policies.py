@@ -8,6 +8,7 @@ from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.policies import read_policy
 from s2bl_cli.errors import one_line
+from s2bl_cli.inspection.logs import MAX_LISTED_ACTIONS
 
 # What a policy file holds beside the parameters: the standardisation, and the statistics of batch norms.
 _STANDARDISATION = ("shift", "scale")
@@ -30,6 +31,7 @@ class PolicyFacts:
     model: str
     hidden: list[int]
     actions: int
+    action_names: list[str]  # what the first MAX_LISTED_ACTIONS actions stand for, where the log said it
     context: ContextSpec
     parameters: int  # learned values: neither the standardisation nor statistics
     tensors: list[TensorFacts]
@@ -49,6 +51,7 @@ def inspect_policy(file: InputFile, version: int | None) -> PolicyFacts:
         model=one_line(network.model, 60),
         hidden=list(network.hidden),
         actions=network.actions,
+        action_names=[one_line(name, 200) for name in policy.action_names[:MAX_LISTED_ACTIONS]],
         context=network.context,
         parameters=sum(tensor.size for name, tensor in policy.tensors.items() if _is_learned(name)),
         tensors=[

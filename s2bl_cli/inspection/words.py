@@ -135,11 +135,12 @@ def _print_actions(console: Console, title: str, split: SplitFacts, log: LogFact
 
 def _describe_policy(console: Console, policy: PolicyFacts) -> None:
     hidden = f", hidden layers {' × '.join(map(str, policy.hidden))}" if policy.hidden else ""
+    called = f": {_names(policy.action_names, policy.actions)}" if policy.action_names else ""
     _print_facts(
         console,
         {
             "model": policy.model + hidden,
-            "actions": f"{policy.actions:,}",
+            "actions": f"{policy.actions:,}{called}",
             "context": str(policy.context),
             "parameters": f"{policy.parameters:,}",
             "trained on": f"{policy.training_rows:,} rows, {policy.training_known:,} of them with known feedback",
@@ -269,9 +270,9 @@ def _print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequen
     console.print(table)
 
 
-def _names(names: Sequence[str]) -> str:
-    """The names in a row, not endlessly."""
-    more = len(names) - _MAX_NAMES
+def _names(names: Sequence[str], in_all: int | None = None) -> str:
+    """The names in a row, not endlessly; `in_all` where `names` are only the first ones."""
+    more = (in_all or len(names)) - _MAX_NAMES
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 

@@ -36,9 +36,10 @@ class FittedNetwork:
     spec: NetworkSpec
     network: PolicyNetwork
     rows: int
+    action_names: tuple[str, ...]
 
     def as_policy(self, lineage: Step) -> Policy:
-        return Policy(self.spec, self.rows, self.rows, lineage, network_tensors(self.network))
+        return Policy(self.spec, self.rows, self.rows, lineage, network_tensors(self.network), self.action_names)
 
 
 def logging_policy_for(
@@ -73,12 +74,12 @@ def _fitted(data: LabelledSource, settings: LoggingSettings, device: torch.devic
         f"fitting the logging policy ({model})", fitting_steps(len(part.label), settings), "steps"
     ) as advance:
         network = fit_network(spec, part, settings, device, advance)
-    return FittedNetwork(spec, network, len(part.label))
+    return FittedNetwork(spec, network, len(part.label), data.action_names)
 
 
 def _network_of(given: LoadedPolicy, data: LabelledSource, device: torch.device) -> PolicyNetwork:
     spec = given.policy.network
-    misfit = spec.misfit(data.classes, data.context, "the data's")
+    misfit = given.policy.misfit(data.classes, data.context, data.action_names, "the data's")
     if misfit is not None:
         raise ContractError(
             f"{given.name} does not fit {data.name}: {misfit}; use a policy that was fitted to such data"

@@ -162,7 +162,10 @@ def train_policies(
     names = {**log.recorded_names, **({"stream": "on"} if streams else {})}
     return [
         Trained(
-            _policy(outcome, spec, facts, settings, seed, combination, sources, names),
+            replace(
+                _policy(outcome, spec, facts, settings, seed, combination, sources, names),
+                action_names=log.spec.action_names,
+            ),
             seed,
             combination,
             estimate,
@@ -296,7 +299,7 @@ def _standardisation(
 ) -> dict[str, torch.Tensor]:
     """Shift and scale from the train rows; with a prior, the prior's, so that parameters mean the same."""
     if prior is not None:
-        misfit = prior.policy.network.misfit(spec.actions, spec.context, "the log's")
+        misfit = prior.policy.misfit(spec.actions, spec.context, log.spec.action_names, "the log's")
         own, wanted = _model_words(prior.policy.network), _model_words(spec)
         if misfit is None and own != wanted:
             misfit = f"its model is {own}, not {wanted}"

@@ -27,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from s2bl_cli.contract.context_spec import ContextSpec
-from s2bl_cli.contract.document import KEY, KIND_LOGS, expect_kind, whole_number
+from s2bl_cli.contract.document import KEY, KIND_LOGS, action_names, expect_kind, whole_number
 from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
 from s2bl_cli.contract.lineage import Source, Step
 from s2bl_cli.contract.logs.canonical import canonical_batch, context_from_first, plan_columns
@@ -119,8 +119,8 @@ class Log:
             )
         context = self._plans[0].context or self._context_of_first_row()
         actions = names.actions or (declared.pop() if declared else self._count_actions())
-        action_names = self._action_names(documents, actions)
-        self.spec: LogSpec = replace(self._plans[0].spec(actions, context), action_names=action_names)
+        names_of_actions = self._action_names(documents, actions)
+        self.spec: LogSpec = replace(self._plans[0].spec(actions, context), action_names=names_of_actions)
 
     @property
     def name(self) -> str:
@@ -270,15 +270,9 @@ class Log:
         """What the actions stand for, where a file says it."""
         found: set[tuple[str, ...]] = set()
         for file, document in zip(self._files, documents, strict=True):
-            named = None if document is None else document.get("action_names")
-            if document is None or named is None:
-                continue
-            if not isinstance(named, list) or len(named) != document["actions"] or not _all_text(named):
-                raise ContractError(
-                    f"{file.name}: action_names in its document must be {document['actions']} texts; "
-                    f"make the file again"
-                )
-            found.add(tuple(named))
+            named = () if document is None else action_names(document, document["actions"], file.name)
+            if named:
+                found.add(named)
         if len(found) > 1:
             raise ContractError(f"{self.name}: its files name their actions differently; they must agree")
         (only,) = found or {()}
@@ -313,10 +307,6 @@ class Log:
             )
         self._smallest_action = smallest if smallest <= largest else None
         return max(1, largest + 1)
-
-
-def _all_text(values: Sequence[Any]) -> bool:
-    return all(isinstance(value, str) for value in values)
 
 
 def _folder_name(names: Sequence[str]) -> str | None:
