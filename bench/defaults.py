@@ -89,7 +89,7 @@ def told(values):
 
 def sampling(bench):
     rows = []
-    cases = [*itertools.product(("wce-s2bl", "kl-s2bl", "cce-s2bl"), SHARES), ("wce-s2blk", 0.2), ("wce-s2blk", 0.8)]
+    cases = [*itertools.product(("wce-s2bl", "kl-s2bl", "cce-s2bl"), SHARES)]
     for method, share in cases:
         for way in ("paired", "mixed"):
             found = [bench.values(share, seed, method=method, sampling=way) for seed in SEEDS]

@@ -112,6 +112,14 @@ def test_one_batch_serves_two_terms_on_the_same_rows() -> None:
     assert torch.equal(found.both, alone.known)
 
 
+@pytest.mark.parametrize("seed", [0, 1, 2**31 - 1])
+def test_each_term_has_its_own_randomness(seed: int) -> None:
+    known, regularised = generators_of(seed, CPU)
+    assert not torch.equal(torch.randperm(100, generator=known), torch.randperm(100, generator=regularised))
+    again = generators_of(seed, CPU)
+    assert torch.equal(again.regularised.get_state(), generators_of(seed, CPU).regularised.get_state())
+
+
 def test_known_rows_are_the_same_with_any_regulariser() -> None:
     """Each term has a generator of its own."""
     rows = _rows(reg_on_known=False)

@@ -9,12 +9,11 @@ Every learner takes the same number of steps an epoch, whatever its objective, s
 from collections.abc import Sequence
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from s2bl_cli.training.rows import Rows
-
-_REGULARISED = 1 << 40  # beyond every seed
 
 
 class Generators(NamedTuple):
@@ -25,9 +24,9 @@ class Generators(NamedTuple):
 
 
 def generators_of(seed: int, device: torch.device) -> Generators:
-    return Generators(
-        torch.Generator(device).manual_seed(seed), torch.Generator(device).manual_seed(seed + _REGULARISED)
-    )
+    # torch's generator on a CPU looks at 32 bits of a seed alone: a far one may be the same.
+    other = int(np.random.SeedSequence((seed, 1)).generate_state(1)[0])
+    return Generators(torch.Generator(device).manual_seed(seed), torch.Generator(device).manual_seed(other))
 
 
 class Sample(NamedTuple):
