@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -55,14 +56,20 @@ class Bench:
             s2bl("mask", self._log, "--rho", share, "--seed", seed, "-o", path)
         return str(path)
 
+    @cache
+    def _hidden(self, share, seed):
+        """The train rows whose feedback the mask took."""
+        with open_logs([self.masked(share, seed)]) as log:
+            rows = log.read()
+        return self._rows.take(~rows.known[~rows.is_test])
+
     def values(self, share, seed, **settings):
         """SNIPS of the draws and of the likeliest action, in per cent."""
         with open_logs([self.masked(share, seed)]) as log:
             (trained,) = train_policies(
                 log, TrainSettings(seed=seed, **settings), torch.device("cpu"), lambda what, epochs: Silent()
             )
-            arrays = log.read()
-        hidden = self._rows.take(~arrays.known[~arrays.is_test])
+        hidden = self._hidden(share, seed)
         network = network_from(trained.policy.network, trained.policy.tensors, "policy")
         with torch.no_grad():
             parts = torch.from_numpy(hidden.context).split(8192)
@@ -99,8 +106,8 @@ def sampling(bench):
 
 
 STEPS = [
-    *((lr, epochs, "constant") for lr in (0.0003, 0.001, 0.003, 0.01) for epochs in (5, 10, 20)),
-    *((lr, 10, schedule) for lr in (0.001, 0.003, 0.01) for schedule in ("cosine", "one-cycle")),
+    *((lr, epochs, "constant") for lr in (0.0003, 0.001, 0.003) for epochs in (5, 10, 20)),
+    *((lr, 10, schedule) for lr in (0.001, 0.003) for schedule in ("cosine", "one-cycle")),
 ]
 
 
