@@ -13,7 +13,6 @@ import os
 import subprocess
 import sys
 import tempfile
-from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +41,7 @@ def s2bl(*words):
 
 class Bench:
     def __init__(self, folder):
-        self._folder = folder
+        self._folder, self._taken = folder, {}
         self._log = folder / "log.parquet"
         data = ("--data-dir", os.environ["S2BL_DATA"])
         s2bl("make-logs", "--dataset", "fmnist", *data, "--logging-model", "linear", "--tau", 10, "-o", self._log)
@@ -56,12 +55,13 @@ class Bench:
             s2bl("mask", self._log, "--rho", share, "--seed", seed, "-o", path)
         return str(path)
 
-    @cache
     def _hidden(self, share, seed):
         """The train rows whose feedback the mask took."""
-        with open_logs([self.masked(share, seed)]) as log:
-            rows = log.read()
-        return self._rows.take(~rows.known[~rows.is_test])
+        if (share, seed) not in self._taken:
+            with open_logs([self.masked(share, seed)]) as log:
+                rows = log.read()
+            self._taken[share, seed] = self._rows.take(~rows.known[~rows.is_test])
+        return self._taken[share, seed]
 
     def values(self, share, seed, **settings):
         """SNIPS of the draws and of the likeliest action, in per cent."""
