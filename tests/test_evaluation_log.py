@@ -493,6 +493,26 @@ def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: 
         assert mended[name] == pytest.approx(0.5, abs=0.03), name
 
 
+def test_a_model_of_missingness_that_does_not_fit_is_warned_of(run: Run, tmp_path: Path) -> None:
+    """Who answers, and what is logged, change 40 times along the context: no model here follows that."""
+    rng = np.random.default_rng(0)
+    x = rng.random(4000)
+    is_odd = (40 * x).astype(int) % 2 == 1
+    first = np.where(is_odd, 0.8, 0.2)
+    a = (rng.random(4000) > first).astype(int)
+    known = rng.random(4000) < first
+    cost = np.where(known, -(rng.random(4000) < 0.5).astype(float), np.nan)
+    rows = arrays_of(x[:, None].astype(np.float32), a, np.where(a == 0, first, 1 - first), cost)
+    write_arrays(tmp_path / "log.parquet", rows, 2)
+    ran = run("evaluate", "uniform", "--logs", "log.parquet", "--metrics", "ips,health", "--missing-model", "--quiet")
+    assert ran.code == 0
+    assert ran.stderr.startswith(
+        "warning: uniform on log.parquet: the model of missingness does not fit: weighted by it"
+    )
+    assert ran.stderr.endswith("standard errors off; take its intervals for too narrow\n")
+    assert _values(tmp_path / "scores.parquet", "uniform")["health"] < TRUST
+
+
 def test_missingness_at_random_is_not_warned_of(run: Run, tmp_path: Path) -> None:
     for seed in range(3):
         write_arrays(tmp_path / "log.parquet", _answered(2000, lambda x, a: 0.3, seed), 2)
