@@ -279,6 +279,30 @@ def test_tensors_of_a_step_live_on_the_policys_device(model: str) -> None:
     assert {tensor.device for tensor in everything if tensor is not None} == {CPU}
 
 
+def test_bf16_learns_what_fp32_learns(tmp_path: Path) -> None:
+    """On products as small as these every CPU has it."""
+    log = _log(tmp_path / "log.parquet", blobs())
+    fp32, bf16 = (train(log, method="tips", model="mlp", hidden="4", precision=kind) for kind in ("fp32", "bf16"))
+    for name, value in fp32.tensors.items():
+        assert bf16.tensors[name].dtype == np.float32
+        np.testing.assert_allclose(bf16.tensors[name], value, atol=0.2)
+    assert any(not np.array_equal(bf16.tensors[name], value) for name, value in fp32.tensors.items())
+
+
+def test_bf16_that_the_machine_cannot_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object) -> None:
+        raise RuntimeError("could not create a primitive")
+
+    log = _log(tmp_path / "log.parquet", blobs())
+    monkeypatch.setattr(NetworkLearner, "log_pi", fails)
+    told = (
+        r"^--precision bf16: this machine cannot train a mlp so \(could not create a primitive\); use --precision fp32$"
+    )
+    with pytest.raises(RunError, match=told):
+        train(log, method="tips", model="mlp", precision="bf16")
+    assert train(log, method="tips", precision="bf16").training_rows == 300  # linear policies are in fp32 always
+
+
 def test_log_is_moved_where_it_is_told() -> None:
     """All of it, and never the labels."""
     rows = _parts(torch.device("meta"))

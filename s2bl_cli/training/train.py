@@ -24,6 +24,7 @@ from s2bl_cli.training.interruption import noted_signals
 from s2bl_cli.training.journal import Journal
 from s2bl_cli.training.log_facts import KnownRows, LogFacts, count_log
 from s2bl_cli.training.outcomes import Outcome
+from s2bl_cli.training.precision import is_bf16
 from s2bl_cli.training.resident_log import ResidentLog
 from s2bl_cli.training.run_options import RunOptions
 from s2bl_cli.training.selectors import HeldOut
@@ -153,7 +154,7 @@ def train_policies(
         start_tensors=_standardisation(train_log, spec, prior, log),
         prior=None if prior is None else prior.policy,
         device=device,
-        bf16=_is_bf16(settings.precision, device),
+        bf16=is_bf16(settings.precision, spec, settings.batch_size, device),
         compiled=compiled,
         is_wanted_elsewhere=is_wanted_elsewhere,
     )
@@ -316,12 +317,6 @@ def _model_words(spec: NetworkSpec) -> str:
     if spec.model.startswith("resnet"):
         return f"{spec.model} of width {spec.width}"
     return f"{spec.model} {','.join(map(str, spec.hidden))}".rstrip()
-
-
-def _is_bf16(precision: str, device: torch.device) -> bool:
-    if precision == "auto":
-        return device.type == "cuda" and torch.cuda.is_bf16_supported()
-    return precision == "bf16"
 
 
 def _policy(
