@@ -44,11 +44,11 @@ class Combination(NamedTuple):
 
 # What each preset fills in where no flag says otherwise. `deep`: with a resnet.
 _PRESETS: dict[str, dict[str, Any]] = {
-    "s2bl": {"epochs": 20, "lr": 0.001, "optimizer": "adam", "schedule": "constant", "sampling": "paired"},
+    "s2bl": {"epochs": 10, "lr": 0.001, "optimizer": "adam", "schedule": "cosine", "sampling": "paired"},
     "paper": {"epochs": 60, "lr": 0.0005, "optimizer": "sgd", "schedule": "step", "sampling": "mixed"},
 }
 _DEEP_PRESETS: dict[str, dict[str, Any]] = {
-    "s2bl": _PRESETS["s2bl"],
+    "s2bl": {**_PRESETS["s2bl"], "epochs": 20},
     "paper": {**_PRESETS["paper"], "epochs": 120, "lr": 0.005},
 }
 
@@ -118,7 +118,7 @@ class TrainSettings:
         "s2bl", "what the settings below default to: s2bl's own, or the paper's", choices=lambda: tuple(_PRESETS)
     )
     epochs: int | None = setting(
-        None, "passes over the train rows (default: 20; paper: 60, deep 120)", rule=Between(0, 100_000)
+        None, "passes over the train rows (default: 10, deep 20; paper: 60, deep 120)", rule=Between(0, 100_000)
     )
     batch_size: int = setting(
         128, "rows to a step, of known rows for the risk and of all rows for the regulariser", rule=Between(1, 1 << 20)
@@ -136,7 +136,7 @@ class TrainSettings:
         None, "learning rate (default: 0.001; paper: 0.0005, deep 0.005)", rule=Between(0, 1e3, low_open=True)
     )
     schedule: str | None = setting(
-        None, "how the learning rate goes (default: constant; paper: step)", choices=lambda: SCHEDULES.names
+        None, "how the learning rate goes (default: cosine; paper: step)", choices=lambda: SCHEDULES.names
     )
     weight_decay: float = setting(0.0, "L2 decay of the parameters; decoupled with adamw", rule=Between(0, 1e3))
     precision: str = setting(
