@@ -258,7 +258,8 @@ def test_presets_fill_in_what_is_not_given() -> None:
     def told(s: TrainSettings) -> tuple[Any, ...]:
         return s.optimizer, s.lr, s.epochs, s.schedule, s.sampling, s.batch_size, s.nu
 
-    assert told(own) == ("adam", 0.001, 20, "constant", "paired", 128, "0.001")
+    assert told(own) == ("adam", 0.001, 10, "cosine", "paired", 128, "0.001")
+    assert told(TrainSettings(model="resnet-v1").resolved()) == ("adam", 0.001, 20, "cosine", "paired", 128, "0.001")
     assert told(paper) == ("sgd", 0.0005, 60, "step", "mixed", 128, "0.001")
     assert told(deep) == ("sgd", 0.005, 120, "step", "mixed", 128, "0.001")
     assert (deep.risk, deep.reg, deep.method) == ("banditnet", "wce", "wce-s2bl")
