@@ -96,7 +96,7 @@ def told(values):
 
 def sampling(bench):
     rows = []
-    cases = [*itertools.product(("wce-s2bl", "kl-s2bl", "cce-s2bl"), SHARES)]
+    cases = [*itertools.product(("tips", "wce-s2bl", "kl-s2bl", "cce-s2bl"), SHARES)]
     for method, share in cases:
         for way in ("paired", "mixed"):
             found = [bench.values(share, seed, method=method, sampling=way) for seed in SEEDS]
