@@ -27,6 +27,7 @@ bench: $(READY)
 	$(BIN)/python bench/files.py
 	$(BIN)/python bench/make_logs.py
 	$(BIN)/python bench/train.py
+	$(BIN)/python bench/estimators.py
 
 docs: $(READY)
 	$(BIN)/python docs/generate.py

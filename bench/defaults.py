@@ -1,6 +1,6 @@
 """How the defaults of `s2bl train` were chosen: each candidate's value on train rows whose feedback it did not see.
 
-    S2BL_DATA=folder python bench/defaults.py [--only sampling|steps]
+    S2BL_DATA=folder python bench/defaults.py [--only sampling|steps] [--dataset sample]
 
 A FashionMNIST log of a linear logging policy at τ = 10, its feedback masked to a share ρ with three seeds; linear
 policies. A candidate's value is the SNIPS estimate on the masked train rows, from the log before it was masked: of the
@@ -40,11 +40,11 @@ def s2bl(*words):
 
 
 class Bench:
-    def __init__(self, folder):
+    def __init__(self, folder, dataset="fmnist"):
         self._folder, self._taken = folder, {}
         self._log = folder / "log.parquet"
-        data = ("--data-dir", os.environ["S2BL_DATA"])
-        s2bl("make-logs", "--dataset", "fmnist", *data, "--logging-model", "linear", "--tau", 10, "-o", self._log)
+        data = () if dataset == "sample" else ("--data-dir", os.environ["S2BL_DATA"])
+        s2bl("make-logs", "--dataset", dataset, *data, "--logging-model", "linear", "--tau", 10, "-o", self._log)
         with open_logs([str(self._log)]) as opened:
             rows = opened.read()
         self._rows = rows.take(~rows.is_test)
@@ -134,12 +134,13 @@ PARTS = {"sampling": sampling, "steps": steps}
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", choices=PARTS)
-    only = parser.parse_args().only
+    parser.add_argument("--dataset", default="fmnist")
+    options = parser.parse_args()
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as folder:
-        bench = Bench(Path(folder))
+        bench = Bench(Path(folder), options.dataset)
         for name, part in PARTS.items():
-            if only in (None, name):
+            if options.only in (None, name):
                 part(bench)
 
 
