@@ -3,6 +3,7 @@
 import itertools
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -387,6 +388,20 @@ def test_completed_is_right_where_the_prediction_or_the_probability_is(predictio
     error = standard_error(terms)
     assert error is not None
     assert abs(terms.estimate - 0.5) < 4 * error < 0.03
+
+
+@pytest.mark.parametrize("name", OF_KNOWN_ROWS)
+def test_rows_that_are_tuned_on_others_have_their_parameters(name: str) -> None:
+    """Of the rows that both have, the terms are the same: predictions that are right leave nothing to correct."""
+    rng = np.random.default_rng(0)
+    p, known = np.where(rng.random(300) < 0.1, 0.01, 0.5), np.arange(300) % 4 == 0
+    p[1] = 1e-5  # a large weight that is not known, which would move what is chosen by weights
+    whole = _rows(rng.random(300), p, 0.4 * rng.random(300), rng.random(300), rng.random(300))
+    rows = _rows(*(x[known] for x in (whole.r, whole.p, whole.pi, *whole.model)))
+    terms, predicted = _estimator(name).terms(rows), _estimator(name).terms(replace(whole, tuned_on=rows))
+    assert terms is not None
+    assert predicted is not None
+    assert predicted.values[:, known] == pytest.approx(terms.values)
 
 
 def test_completed_standard_error_is_that_of_the_formula() -> None:

@@ -472,7 +472,7 @@ def _answered(rows: int, by: Callable[[Any, Any], Any], seed: int = 0) -> LogArr
 def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: Run, tmp_path: Path) -> None:
     """The value is ½. Context 1, where rewards are, answers four times as often: 0.68 of the known rows have one."""
     write_arrays(tmp_path / "log.parquet", _answered(8000, lambda x, a: np.where(x == 1, 0.8, 0.2)), 2)
-    words = ("evaluate", "uniform", "--logs", "log.parquet", "--metrics", "ips,dr,ppi-dr,health", "--quiet")
+    words = ("evaluate", "uniform", "--logs", "log.parquet", "--metrics", "ips,dr,lse,ppi-dr,health", "--quiet")
     ran = run(*words, "-o", "off.parquet")
     assert ran.code == 0
     assert ran.stderr.startswith(
@@ -489,8 +489,11 @@ def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: 
     rows = read_scores([str(tmp_path / "mended.parquet")])[0].to_pylist()
     notes = [row["note"] for row in rows if row["metric"] in GROUPS["value"]]
     assert all(note.endswith("known rows weighted by the model of missingness") for note in notes)
-    for name in ("ips", "dr", "ppi-dr"):
+    for name in ("ips", "dr", "lse", "ppi-dr"):
         assert mended[name] == pytest.approx(0.5, abs=0.03), name
+    # One λ for known rows and predictions: with two, predictions would explain less of the terms.
+    errors = {row["metric"]: row["stderr"] for row in rows if row["policy"] == "uniform"}
+    assert errors["lse"] == pytest.approx(errors["ips"], rel=0.002)
 
 
 def test_a_model_of_missingness_that_does_not_fit_is_warned_of(run: Run, tmp_path: Path) -> None:

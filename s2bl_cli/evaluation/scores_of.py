@@ -143,8 +143,9 @@ class Scorer:
     def _value_terms(self, one: PolicyRows) -> Iterator[tuple[str, Terms]]:
         rows = self._known_rows(one)
         whole = self._predicted_rows(one)
+        predicted = None if whole is None else replace(whole, tuned_on=rows)
         for name in (name for name in ESTIMATORS.names if name in self.wanted):
-            if name == PPI and whole is None:
+            if name == PPI and predicted is None:
                 if rows.q is not None and one.f is not None:
                     outcome = doubly_robust_outcome(rows.r, rows.w, *rows.model)
                     yield name, prediction_powered(self.rows.known, outcome, -one.f.astype(np.float64))
@@ -152,7 +153,7 @@ class Scorer:
             estimator: Estimator = ESTIMATORS.load("dr" if name == PPI else name)
             terms = None if estimator.needs_model and rows.q is None else estimator.terms(rows)
             if terms is not None:
-                yield name, terms if whole is None else self._completed(terms, estimator.terms(whole))
+                yield name, terms if predicted is None else self._completed(terms, estimator.terms(predicted))
 
     def _predicted_rows(self, one: PolicyRows) -> KnownRows | None:
         """All rows with the reward model's word for their rewards, where known rows are weighted."""

@@ -22,7 +22,11 @@ Values = npt.NDArray[Any]  # (terms, …) real or complex
 
 @dataclass(frozen=True)
 class KnownRows:
-    """The rows with feedback, as one policy sees them. All arrays are float64 of one length n."""
+    """The rows with feedback, as one policy sees them. All arrays are float64 of one length n.
+
+    An estimator's parameters are taken from the rows `tuned_on`, so that the terms of these rows and of those can be
+    compared: terms at two values of a parameter are not of one size.
+    """
 
     r: Floats
     p: Floats
@@ -30,6 +34,11 @@ class KnownRows:
     q: Floats | None  # None where there is no reward model
     f: Floats | None
     nu: float  # truncation ν
+    tuned_on: "KnownRows | None" = None  # None: these
+
+    @property
+    def tuning(self) -> "KnownRows":
+        return self.tuned_on or self
 
     @property
     def n(self) -> int:

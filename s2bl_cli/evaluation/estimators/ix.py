@@ -26,7 +26,7 @@ def _terms(rows: KnownRows) -> Terms:
         gamma = math.sqrt(log / (2 * n))
         return float(explored(gamma).mean()) - largest * log / (2 * gamma * n)
 
-    values = explored(1 / (2 * math.sqrt(n)))
+    values = explored(1 / (2 * math.sqrt(rows.tuning.n)))
     return Terms(values[None], lower_bound=lower if rows.r.min() >= 0 else None, biased=True, note="biased towards 0")
 
 

@@ -28,7 +28,7 @@ def _terms(rows: KnownRows) -> Terms | None:
         lam = math.sqrt(2 * log / n)
         return math.expm1(float(np.log1p(lam * gained).mean()) - log / n) / lam
 
-    lam = 1 / math.sqrt(n)
+    lam = 1 / math.sqrt(rows.tuning.n)
     return Terms((np.log1p(lam * gained) / lam)[None], lower_bound=lower, biased=True, note="biased towards 0")
 
 

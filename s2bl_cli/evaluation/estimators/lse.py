@@ -17,7 +17,7 @@ from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms
 def _terms(rows: KnownRows) -> Terms | None:
     if rows.r.min() < 0:
         return None
-    lam = -(rows.n**-0.75)
+    lam = -(rows.tuning.n**-0.75)
 
     # Of expm1 and log1p, not of exp and log: λ w r is small, and 1 + λ w r would drop its digits.
     def of_means(means: Values) -> Values:

@@ -23,7 +23,7 @@ def shrunk(w: Floats, lam: float) -> Floats:
 
 
 def _terms(rows: KnownRows) -> Terms:
-    lam = _chosen(rows)
+    lam = _chosen(rows.tuning)
     return Terms((shrunk(rows.w, lam) * rows.r)[None], note=f"λ = {lam:.4g}")
 
 

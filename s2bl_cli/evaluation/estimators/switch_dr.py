@@ -17,7 +17,7 @@ _QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
 
 
 def _terms(rows: KnownRows) -> Terms:
-    t = _chosen(rows)
+    t = _chosen(rows.tuning)
     return Terms(switched(rows, t)[None], note=f"switches at w = {t:.4g}")
 
 
