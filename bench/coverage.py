@@ -289,10 +289,11 @@ python bench/coverage.py --write docs/coverage.md
 
 Contexts are one of 20 kinds, with 5 actions. Every replication draws a log, cross-fits a reward model (a table of
 shrunken means, or where the section says so the model of `s2bl evaluate` itself) and runs the
-[estimators](estimators.md) and intervals of `s2bl evaluate`, the bootstrap with DRAWS draws. The columns: the
-estimate's mean over the replications; its distance from the truth, in standard errors of that mean (beyond ±3 is bias);
-the mean width of the normal interval, and of Bernstein's; and in how many replications each kind of 95 % interval held
-the true value. The heading of a column names the check that applies to its rows, and ✗ marks a rate that fails it:
+[estimators](estimators.md) and intervals of `s2bl evaluate`, the bootstrap with DRAWS draws (`--draws` is 1,000 there
+unless told otherwise). The columns: the estimate's mean over the replications; its distance from the truth, in standard
+errors of that mean (beyond ±3 is bias); the mean width of the normal interval, and of Bernstein's; and in how many
+replications each kind of 95 % interval held the true value. The heading of a column names the check that applies to its
+rows, and ✗ marks a rate that fails it:
 
 | interval | check | why |
 | --- | --- | --- |
