@@ -445,6 +445,11 @@ def test_settings_that_differ_between_seeds_are_named(report: Report) -> None:
     assert _table(ran)[1][3] == "**60.00 ± 14.14**"
     note = "The runs of wce-s2bl at dataset sample, τ 10, ρ 0.02 differ in lam: 0.1 and 1.0.\n"
     assert ran.stdout.endswith(note)
+    shares = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
+    many = report([score(0.5, seed=seed, lam=lam, rho=rho) for rho in shares for seed, lam in ((0, 0.1), (1, 1.0))])
+    named = [line for line in many.stdout.splitlines() if line.startswith("The runs of")]
+    assert [line.split("ρ ")[1] for line in named] == [f"{rho:g} differ in lam: 0.1 and 1.0." for rho in shares[:5]]
+    assert many.stdout.endswith("\nSo do those of 2 more cells.\n")
     ran = report([score(0.5, seed=0), score(0.7, seed=1, model="mlp")], "--table", "main")
     assert (ran.code, ran.stderr) == (
         2,

@@ -23,6 +23,8 @@ _TELLING = (
     *("dataset", "tau", "rho", "lam", "sharpen", "translation", "nu", "model", "risk", "reg", "reg_rows"),
     *("known", "missing", "log", "split", "policy", "log_sha256", "policy_sha256"),
 )
+_CELLS_NAMED = 5  # whose runs differ; of more, the number is told
+
 _OF_THE_KIND = ("model", "risk", "reg", "reg_rows", "split")  # runs that differ in these are no repetitions
 _OF_THE_RUN = (
     "lam",
@@ -161,9 +163,12 @@ def check_runs(learned: pl.DataFrame, keys: Sequence[str]) -> list[str]:
         mixed = learned.filter(pl.col(name).n_unique().over(cell) > 1)
         if name in keys or mixed.is_empty():
             continue
-        first = mixed.row(0, named=True)
-        values = mixed.filter(_matches(cell, first))[name].unique().sort().to_list()
-        notes.append(f"The runs of {_place(first, keys)} differ in {name}: {_told(values)}.")
+        cells = mixed.unique(cell, keep="first", maintain_order=True)
+        for one in cells.head(_CELLS_NAMED).iter_rows(named=True):
+            values = mixed.filter(_matches(cell, one))[name].unique().sort().to_list()
+            notes.append(f"The runs of {_place(one, keys)} differ in {name}: {_told(values)}.")
+        if cells.height > _CELLS_NAMED:
+            notes.append(f"So do those of {cells.height - _CELLS_NAMED} more cells.")
     return notes
 
 
