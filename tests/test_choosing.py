@@ -325,11 +325,12 @@ def test_trackers_state_is_all_it_needs() -> None:
 
 def test_patience_in_training(log: Path) -> None:
     """The policy is that of the epoch with the best estimate: a run of just so many epochs makes it too."""
-    (kept,) = train_all(log, method="tips", patience=3, epochs=12, lr=0.3, holdout=0.3)
+    steps = {"lr": 0.3, "schedule": "constant"}  # which knows no end
+    (kept,) = train_all(log, method="tips", patience=3, epochs=12, holdout=0.3, **steps)
     snips = [(value, epoch) for epoch, quantity, value in kept.curves if quantity == "snips"]
     best = max(snips)[1]
     assert len(snips) == min(best + 3, 12)
-    assert _far(kept.policy, train(log, method="tips", holdout=0.3, epochs=best, lr=0.3)) == 0
+    assert _far(kept.policy, train(log, method="tips", holdout=0.3, epochs=best, **steps)) == 0
 
 
 # --- made again ---

@@ -35,6 +35,8 @@ class Group:
 
     def holds_out(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
         """Of rows by their numbers in the log, those to choose by (if their feedback is known)."""
+        if self.held_from == self.held_to:  # none, and of a large log the hashes would take much memory
+            return np.zeros(len(numbers), bool)
         place = uniform_hash(numbers, self.seed)
         return (self.held_from <= place) & (place < self.held_to)
 

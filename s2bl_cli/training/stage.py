@@ -325,7 +325,7 @@ def _prior(setup: Setup, groups: Sequence[Group], epochs: Callable[[int], Iterat
 def _no_facts(groups: int) -> LogFacts:
     import numpy as np
 
-    nothing = KnownRows(np.empty(0, np.int64), np.empty(0, np.int32), np.empty(0, np.float32), np.empty(0, np.float32))
+    nothing = KnownRows(np.empty(0, np.int64), np.empty(0, np.float32))
     return LogFacts(0, nothing, (0,) * groups, (0,) * groups, np.zeros((groups, 1)), (0.0,), np.ones((groups, 1)))
 
 

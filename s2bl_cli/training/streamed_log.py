@@ -19,7 +19,7 @@ from s2bl_cli.training.groups import TrainRows, uniform_hash
 from s2bl_cli.training.rows import Rows
 from s2bl_cli.training.sampling import epoch_steps
 
-BUFFER_BYTES = 64 << 20
+BUFFER_BYTES = 32 << 20
 _KNOWN_BYTES = 128 << 20  # of known contexts, for cost models: they need no more
 _ROW_BYTES = 40  # of a row's other columns in memory
 _SAMPLE_SEED = 0x5A
