@@ -99,6 +99,7 @@ RUNS: dict[str, dict[str, Any]] = {
     "folds, mlp": {"model": "mlp", "hidden": "4", "lam": "0.1,1", "select": "snips", "folds": 2},
     "cce": {"method": "cce-s2bl"},
     "lpr": {"method": "b-crm", "lam": "0.01,0.1"},
+    "lpr, eleven tensors and more": {"method": "b-crm", "lam": 0.1, "model": "mlp", "hidden": "3,3,3,3,3,3"},
     "banditnet": {"method": "banditnet"},
     "one seed holds out more": {"seeds": "0,1", "holdout": 0.3, "batch_size": 150},
 }
@@ -106,7 +107,13 @@ RUNS: dict[str, dict[str, Any]] = {
 
 @pytest.mark.parametrize(
     ("name", "every"),
-    [*((name, 40 if name == "lpr" else 7) for name in RUNS), ("linear", 1), ("linear", 9), ("patience", 9), ("mlp", 9)],
+    [
+        *((name, 40 if name.startswith("lpr") else 7) for name in RUNS),
+        ("linear", 1),
+        ("linear", 9),
+        ("patience", 9),
+        ("mlp", 9),
+    ],
 )
 def test_stopped_and_resumed_is_the_same_to_the_last_bit(log: Path, tmp_path: Path, name: str, every: int) -> None:
     """Nine steps are an epoch: after nine, it is stopped before the first step of the next one."""

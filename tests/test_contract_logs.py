@@ -1,6 +1,7 @@
 """The log file in s2bl's own form: what is written is read again, and what is wrong is told, all of it at once."""
 
 import dataclasses
+import io
 import json
 import re
 import tempfile
@@ -488,6 +489,36 @@ def is_told_or_harmless(sound_log, at, byte):
         assert now is not None, f"byte {at} made {byte}: no {field.name}"
         assert now.tobytes() == was.tobytes(), f"byte {at} made {byte}: another {field.name}"
     return False
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        pytest.param(b"\x19" * 5000, id="lists of lists without end"),
+        pytest.param(b"\x1c" * 5000, id="structs of structs without end"),
+        pytest.param(b"\x19\xf3" + b"\xff" * 8 + b"\x7f" + bytes(1000), id="a list longer than the file"),
+        pytest.param(b"\x18" + b"\xff" * 8 + b"\x7f" + bytes(1000), id="a text longer than the file"),
+        pytest.param(b"\x15" + b"\xff" * 20, id="a number without end"),
+        pytest.param(b"\x1d\x00", id="a kind that there is not"),
+    ],
+)
+def test_a_header_of_nonsense_is_no_struct(header):
+    with pytest.raises(ValueError, match=r"^its metadata cannot be read$"):
+        read_struct(io.BytesIO(header))
+
+
+def test_a_page_header_of_nonsense_is_damage(tmp_path, write_log, run):
+    """Not a traceback, however deep it seems to go."""
+    path = tmp_path / "log.parquet"
+    write_log(path)
+    chunk = pq.read_metadata(path).row_group(0).column(0)
+    content = bytearray(path.read_bytes())
+    start, size = chunk.dictionary_page_offset or chunk.data_page_offset, chunk.total_compressed_size
+    content[start : start + size] = b"\x19" * size
+    path.write_bytes(content)
+    ran = run("mask", "--rho", "0.5", path)
+    assert ran.code == 2
+    assert "is a damaged Parquet file" in ran.stderr
 
 
 def test_a_footer_that_disagrees_with_itself_is_told(tmp_path, write_log, run):

@@ -101,6 +101,12 @@ def test_duals_follow_the_rules() -> None:
 def test_what_is_not_row_by_row_is_told() -> None:
     with pytest.raises(NotRowByRowError):
         Dual(torch.ones(3)).amax(-1)
+    with pytest.raises(NotRowByRowError):
+        Dual(torch.ones(2, 3)).mean(0)
+    with pytest.raises(NotRowByRowError):
+        _ = Dual(torch.ones(3)) == 0
+    with pytest.raises(NotRowByRowError):
+        bool(Dual(torch.ones(3)))
     with pytest.raises(TypeError):
         torch.log1p(Dual(torch.ones(3)))  # type: ignore[arg-type]
 

@@ -32,6 +32,7 @@ DAMAGED = (
     KeyError,
     IndexError,
     TypeError,
+    AttributeError,
     OverflowError,
     MemoryError,
 )

@@ -3,19 +3,20 @@
 Arrow hands out little of them, and asked for a column of a damaged footer it ends the process.
 """
 
-from typing import Any, BinaryIO
+from io import BytesIO
+from typing import Any
 
 Struct = dict[int, Any]  # field number → whole number, truth, bytes, list or struct
 
 _MAX_DEPTH = 12  # Parquet's own structs nest to half of that
 _CANNOT_BE_READ = "its metadata cannot be read"
-_MAX_TEXT = 1 << 30  # bytes
 
 
-def read_struct(handle: BinaryIO, depth: int = 0) -> Struct:
-    """The struct that begins where the handle stands, which is left behind its end. ValueError where it is none."""
-    if depth > _MAX_DEPTH:
-        raise ValueError(_CANNOT_BE_READ)
+def read_struct(handle: BytesIO, depth: int = 0) -> Struct:
+    """The struct that begins where the handle stands, which is left behind its end. ValueError where it is none.
+
+    From memory alone: what a damaged count asks for ends where the bytes do.
+    """
     found: Struct = {}
     field = 0
     while head := _byte(handle):
@@ -25,7 +26,9 @@ def read_struct(handle: BinaryIO, depth: int = 0) -> Struct:
     return found
 
 
-def _read_value(handle: BinaryIO, kind: int, depth: int) -> Any:
+def _read_value(handle: BytesIO, kind: int, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise ValueError(_CANNOT_BE_READ)
     match kind:
         case 1 | 2 | 3:  # in a list a truth has a byte
             return _byte(handle)
@@ -44,12 +47,12 @@ def _read_value(handle: BinaryIO, kind: int, depth: int) -> Any:
     raise ValueError(_CANNOT_BE_READ)
 
 
-def _signed(handle: BinaryIO) -> int:
+def _signed(handle: BytesIO) -> int:
     value = _unsigned(handle)
     return (value >> 1) ^ -(value & 1)
 
 
-def _unsigned(handle: BinaryIO) -> int:
+def _unsigned(handle: BytesIO) -> int:
     value = 0
     for shift in range(0, 70, 7):
         byte = _byte(handle)
@@ -59,13 +62,11 @@ def _unsigned(handle: BinaryIO) -> int:
     raise ValueError(_CANNOT_BE_READ)
 
 
-def _byte(handle: BinaryIO) -> int:
+def _byte(handle: BytesIO) -> int:
     return _bytes(handle, 1)[0]
 
 
-def _bytes(handle: BinaryIO, count: int) -> bytes:
-    if count > _MAX_TEXT:
-        raise ValueError(_CANNOT_BE_READ)
+def _bytes(handle: BytesIO, count: int) -> bytes:
     read = handle.read(count)
     if len(read) < count:
         raise ValueError(_CANNOT_BE_READ)

@@ -17,7 +17,7 @@ def misfit(known: npt.NDArray[np.bool_], probability: Floats, figures: Floats) -
     is fitted, it varies less than its standard error says, so this rarely speaks without a cause.
     """
     o = known / probability
-    gaps = (o / o.mean() - 1) * figures
+    gaps = (o / o.mean() - 1) * (figures - figures.mean(axis=1, keepdims=True))  # the mean changes the error alone
     errors = gaps.std(axis=1, ddof=1) / math.sqrt(len(o))
     z = np.divide(np.abs(gaps.mean(axis=1)), errors, out=np.zeros(len(figures)), where=errors > 0)
     if z.max() <= _SURPRISE:

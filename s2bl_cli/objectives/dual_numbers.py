@@ -69,6 +69,8 @@ class Dual:
     __radd__, __rmul__ = __add__, __mul__
 
     def mean(self, dim: int) -> RowMean:
+        if dim != -1:
+            raise NotRowByRowError("mean over another axis")
         return RowMean(self)
 
     @property
@@ -77,6 +79,14 @@ class Dual:
 
     def __getattr__(self, name: str) -> NoReturn:
         raise NotRowByRowError(name)
+
+    def __eq__(self, other: object) -> bool:
+        raise NotRowByRowError("==")
+
+    def __bool__(self) -> bool:
+        raise NotRowByRowError("truth")
+
+    __hash__ = None  # type: ignore[assignment]
 
 
 class RowMean:

@@ -115,7 +115,7 @@ class Journal:
         if self._current is None or self._current[0] != place:
             return None
         kept = _as_torch(_under("prior.", self._current[2]))
-        return [kept[name].to(device) for name in sorted(kept)] or None
+        return [kept[name].to(device) for name in sorted(kept, key=int)] or None
 
     def take_up(self, place: Place, fit: Fit, tracker: Tracker) -> None:
         """Put the fit where the checkpoint left it, if it left this one."""
@@ -126,7 +126,7 @@ class Journal:
         try:
             _load_fit(fit, progress, tensors)
             tracker.load_state(_under("tracker.", tensors))
-            fit.learner.distance(fit.prior or fit.learner.prior_of(0))  # fails on a prior of another shape
+            _check_prior(fit)
             for name, total in fit.progress.totals.items():
                 if name not in TERMS or total.shape[:-1] != tracker.shape or not total.is_floating_point():
                     raise ValueError("sums of another objective")
@@ -186,10 +186,20 @@ def _fit_tensors(fit: Fit) -> Tensors:
     return {name: value.detach().cpu().numpy().copy() for name, value in named.items()}
 
 
+def _check_prior(fit: Fit) -> None:
+    """Of as many groups as the fit has, and otherwise of one policy's shapes."""
+    groups = len(fit.generators)
+    wanted = [own.shape if groups == 1 else (groups, *own.shape[1:]) for own in fit.learner.prior_of(0)]
+    if fit.prior is not None and [prior.shape for prior in fit.prior] != wanted:
+        raise ValueError("a prior of another shape")
+
+
 @torch.no_grad()
 def _load_fit(fit: Fit, progress: Mapping[str, Any], tensors: Tensors) -> None:
     learner = _as_torch(_under("learner.", tensors))
     for name, value in fit.learner.state().items():
+        if learner[name].shape != value.shape:
+            raise ValueError("parameters of another shape")
         value.copy_(learner[name])
     device = fit.learner.parameters[0].device
     fit.optimizer.load_state(

@@ -8,21 +8,22 @@ from s2bl_cli.models.network import build_network, on_device
 from s2bl_cli.training.learners.network_learner import NetworkLearner
 
 
-def is_bf16(precision: str, spec: NetworkSpec, batch_size: int, device: torch.device) -> bool:
+def is_bf16(precision: str, spec: NetworkSpec, batch: int, device: torch.device) -> bool:
+    """`batch`: rows of a step."""
     if spec.model == "linear":
         return False
     if precision == "auto":
         return device.type == "cuda" and torch.cuda.is_bf16_supported()
     if precision == "bf16":
-        _try_bf16(spec, batch_size, device)
+        _try_bf16(spec, batch, device)
     return precision == "bf16"
 
 
-def _try_bf16(spec: NetworkSpec, batch_size: int, device: torch.device) -> None:
+def _try_bf16(spec: NetworkSpec, batch: int, device: torch.device) -> None:
     """A step on nothing: a machine may say that it has bf16 and fail at the first product of some size."""
     learner = NetworkLearner(on_device(build_network(spec), device), bf16=True, compiled=False)
     context = torch.zeros(1, *spec.context.shape, dtype=getattr(torch, spec.context.dtype), device=device)
-    rows = torch.zeros(1, 1, batch_size, dtype=torch.int64, device=device)
+    rows = torch.zeros(1, 1, batch, dtype=torch.int64, device=device)
     try:
         learner.backward(torch.ones_like(learner.log_pi(context, learner.batches(rows, rows)[0])))
     except RuntimeError as error:

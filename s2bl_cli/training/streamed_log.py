@@ -20,6 +20,7 @@ from s2bl_cli.training.rows import Rows
 from s2bl_cli.training.sampling import epoch_steps
 
 BUFFER_BYTES = 32 << 20
+_MOST_BUFFERS = 4  # to a row group
 _KNOWN_BYTES = 128 << 20  # of known contexts, for cost models: they need no more
 _ROW_BYTES = 40  # of a row's other columns in memory
 _SAMPLE_SEED = 0x5A
@@ -33,7 +34,7 @@ class StreamedLog:
         self._row_bytes = row_bytes(log, columns)
         self._buffer_bytes = buffer_bytes
         largest = max(stretch.rows for stretch in log.stretches) * self._row_bytes if log.stretches else 0
-        if largest > 2 * buffer_bytes:
+        if largest > _MOST_BUFFERS * buffer_bytes:
             raise ContractError(
                 f"{log.name}: a row group of it takes {largest >> 20:,} MiB, too much to stream; rewrite it in smaller "
                 f"ones with s2bl mask --rho 1"

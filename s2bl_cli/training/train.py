@@ -154,7 +154,7 @@ def train_policies(
         start_tensors=_standardisation(train_log, spec, prior, log),
         prior=None if prior is None else prior.policy,
         device=device,
-        bf16=is_bf16(settings.precision, spec, settings.batch_size, device),
+        bf16=is_bf16(settings.precision, spec, min(settings.batch_size, facts.rows), device),
         compiled=compiled,
         is_wanted_elsewhere=is_wanted_elsewhere,
     )

@@ -39,6 +39,9 @@ class Chunk(NamedTuple):
     is_compressed: bool
 
 
+_SHORT_HEADER, _LONG_HEADER = 1 << 10, 1 << 22  # bytes
+
+
 class Footer:
     """The footer, where it agrees with itself; ValueError where it does not."""
 
@@ -88,10 +91,10 @@ def _of_root(elements: Sequence[Struct]) -> list[Struct]:
 
 def _behind(elements: Sequence[Struct], at: int) -> int:
     """Where the next element begins that is not inside of this one."""
-    inside = elements[at].get(_ELEMENT_CHILDREN, 0)
-    at += 1
-    for _ in range(inside):
-        at = _behind(elements, at)
+    left = 1
+    while left:
+        left += max(0, elements[at].get(_ELEMENT_CHILDREN, 0)) - 1
+        at += 1
     return at
 
 
@@ -117,17 +120,29 @@ def _chunk(column: Struct) -> Chunk:
 def _check_pages(handle: BinaryIO, chunk: Chunk) -> None:
     at, values = chunk.start, 0
     while at < chunk.end:
-        handle.seek(at)
-        page = read_struct(handle)
+        page, size = _read_header(handle, at, chunk.end - at)
         kind, header = _header(page)
         if any(header[field] not in chunk.encodings for field in _PAGE_ENCODINGS[kind]):
             raise ValueError(f"a page of column {chunk.column!r} is not encoded as the footer says")
         if not chunk.is_compressed and page[_PAGE_SIZE] != page[_PAGE_FULL_SIZE]:
             raise ValueError(f"a page of column {chunk.column!r} is compressed, and the footer says that it is not")
         values += 0 if kind == _DICTIONARY_PAGE else header[1]
-        at = handle.tell() + max(0, page[_PAGE_SIZE])
+        at += size + max(0, page[_PAGE_SIZE])
     if at != chunk.end or values != chunk.values:
         raise ValueError(f"the pages of column {chunk.column!r} are not as the footer says")
+
+
+def _read_header(handle: BinaryIO, at: int, most: int) -> tuple[Struct, int]:
+    """A page's header, and its size. It is short, unless it has long values as statistics."""
+    for size in (_SHORT_HEADER, _LONG_HEADER):
+        handle.seek(at)
+        memory = io.BytesIO(handle.read(min(most, size)))
+        try:
+            return read_struct(memory), memory.tell()
+        except ValueError:
+            if size == _LONG_HEADER or most <= size:
+                raise
+    raise AssertionError
 
 
 def _header(page: Struct) -> tuple[int, Any]:
