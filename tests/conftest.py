@@ -3,6 +3,8 @@
 The factories take the path to write to and are session-scoped, so that hypothesis can use them.
 """
 
+import os
+import stat
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +26,22 @@ from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.scores import Score, write_scores
 
 FEATURES = ContextSpec("float32", (4,))
+
+
+@pytest.fixture
+def full_device(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A disk without room. Root gets one of its own: were the code broken, it would lose the system's."""
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this system has no /dev/full")
+    if os.geteuid() != 0:
+        return "/dev/full"
+    own = tmp_path_factory.mktemp("device") / "full"
+    try:
+        os.mknod(own, stat.S_IFCHR | 0o666, os.stat("/dev/full").st_rdev)
+        os.close(os.open(own, os.O_WRONLY))
+    except OSError:
+        pytest.skip("root may not make a device here, and the system's is not risked")
+    return str(own)
 
 
 @dataclass(frozen=True)

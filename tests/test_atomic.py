@@ -12,12 +12,11 @@ from types import SimpleNamespace
 
 import pyarrow.parquet as pq
 import pytest
+from privileges import without_privileges
 
 import s2bl_cli
 from s2bl_cli.contract.atomic import atomic_output, check_output
 from s2bl_cli.errors import OutputError
-
-AS_ROOT = hasattr(os, "geteuid") and os.geteuid() == 0
 
 
 def whole(message):
@@ -174,13 +173,25 @@ def test_a_name_that_is_none(target, found):
         write(target)
 
 
-@pytest.mark.skipif(AS_ROOT, reason="root may write anywhere")
+WRITE_INTO = """
+import sys
+from s2bl_cli.contract.atomic import atomic_output
+from s2bl_cli.errors import OutputError
+try:
+    with atomic_output(sys.argv[1], force=False) as file:
+        file.write(b"new")
+except OutputError as error:
+    print(error)
+"""
+
+
 def test_a_folder_without_permission(tmp_path):
     folder = tmp_path / "closed"
     folder.mkdir(mode=0o500)
-    told = f"{folder}/out cannot be written: no permission to write into {folder}"
-    with pytest.raises(OutputError, match=whole(told)):
-        write(folder / "out")
+    command = [sys.executable, "-c", WRITE_INTO, str(folder / "out")]
+    ran = subprocess.run(command, capture_output=True, text=True, check=True, preexec_fn=without_privileges)
+    assert ran.stdout == f"{folder}/out cannot be written: no permission to write into {folder}\n"
+    assert os.listdir(folder) == []
 
 
 def test_permission_is_asked_before_any_work(tmp_path, monkeypatch):
@@ -213,11 +224,11 @@ def test_a_named_pipe_is_written_to_and_stays_a_pipe(tmp_path, write_log, run):
 DISK_FULL = "cannot be written: the disk is full; free some space, or choose another place with -o"
 
 
-@pytest.mark.skipif(AS_ROOT or not os.path.exists("/dev/full"), reason="were this broken, root would lose the device")
-def test_a_full_device(tmp_path, write_log, run):
+def test_a_full_device(tmp_path, write_log, run, full_device):
     write_log(tmp_path / "log.parquet")
-    ran = run("mask", "log.parquet", "--rho", 0.5, "-o", "/dev/full")
-    assert (ran.code, ran.stderr) == (2, f"s2bl: /dev/full {DISK_FULL}\n")
+    ran = run("mask", "log.parquet", "--rho", 0.5, "-o", full_device)
+    assert (ran.code, ran.stderr) == (2, f"s2bl: {full_device} {DISK_FULL}\n")
+    assert stat.S_ISCHR(os.stat(full_device).st_mode)
 
 
 @pytest.mark.parametrize("step", ["fsync", "replace"])

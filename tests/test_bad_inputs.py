@@ -5,9 +5,9 @@ The tables below are the whole test: a new way to be wrong is one more row.
 """
 
 import contextlib
-import ctypes
 import json
 import os
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -34,6 +34,7 @@ from bad_input_files import (
     write_tensors,
     write_valid_files,
 )
+from privileges import without_privileges
 from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
@@ -489,13 +490,10 @@ def test_an_output_that_exists_is_refused_without_force(valid: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("verb", ALL_BUT_MAKE_LOGS)
-@pytest.mark.skipif(
-    not os.path.exists("/dev/full") or os.geteuid() == 0,
-    reason="needs /dev/full; were this broken, root would lose it",
-)
-def test_a_full_disk_is_told(valid: Path, verb: str) -> None:
-    result = CliRunner().invoke(app, filled(WRITERS[verb], valid, out="/dev/full"))
-    assert_refused(result, ("/dev/full cannot be written", "the disk is full", "-o"))
+def test_a_full_disk_is_told(valid: Path, verb: str, full_device: str) -> None:
+    result = CliRunner().invoke(app, filled(WRITERS[verb], valid, out=full_device))
+    assert_refused(result, (f"{full_device} cannot be written", "the disk is full", "-o"))
+    assert stat.S_ISCHR(os.stat(full_device).st_mode)
 
 
 NO_ROOM = """
@@ -535,14 +533,6 @@ def test_a_write_that_fails_half_way_leaves_the_old_file(without_room: tuple[Pat
         result = subprocess.CompletedProcess([], code, stdout, stderr)
         assert_refused(result, (str(folder), "cannot be written", "File too large"))
     assert snapshot(folder) == dict.fromkeys(ALL_BUT_MAKE_LOGS, OLD)
-
-
-def without_privileges() -> None:
-    """Root may write anywhere, unless it gives up the capability to (kept from what it then executes)."""
-    if os.getuid() == 0:
-        drop_from_bounding_set = 24  # PR_CAPBSET_DROP
-        for capability in (1, 2):  # CAP_DAC_OVERRIDE, CAP_DAC_READ_SEARCH
-            ctypes.CDLL(None).prctl(drop_from_bounding_set, capability, 0, 0, 0)
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="permissions are another matter there")

@@ -1,13 +1,12 @@
 """The facts of a history file: the learning curves of `train --history`."""
 
-import math
 from dataclasses import dataclass
 
 from s2bl_cli.contract.document import KIND_HISTORY
 from s2bl_cli.contract.history import read_history_files
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
-from s2bl_cli.errors import one_line
+from s2bl_cli.inspection.tidy_facts import different, finite, text
 
 MAX_LISTED_CURVES = 1000  # bounds the facts; `report --figure` is for all of them
 
@@ -44,31 +43,20 @@ def inspect_history(file: InputFile, version: int | None) -> HistoryFacts:
     curves: dict[tuple[str, str], list[tuple[int, float]]] = {}
     for row in table.select(["policy", "quantity", "epoch", "value"]).to_pylist():
         curves.setdefault((row["policy"], row["quantity"]), []).append((row["epoch"], row["value"]))
-
-    def different(column: str) -> list[str]:
-        return [one_line(value, 200) for value in table.column(column).unique().to_pylist()]
-
     return HistoryFacts(
         kind=KIND_HISTORY,
         version=version,
         name=file.name,
         sha256=file.sha256(),
         rows=table.num_rows,
-        policies=different("policy"),
-        methods=different("method"),
+        policies=different(table, "policy"),
+        methods=different(table, "method"),
         seeds=table.column("seed").unique().to_pylist(),
-        epochs=max(table.column("epoch").to_pylist()),
-        quantities=different("quantity"),
+        epochs=max(table.column("epoch").to_pylist(), default=0),
+        quantities=different(table, "quantity"),
         curves=[
-            CurveFacts(
-                one_line(policy, 200), one_line(quantity, 60), len(points), _finite(min(points)), _finite(max(points))
-            )
+            CurveFacts(text(policy), text(quantity), len(points), finite(min(points)[1]), finite(max(points)[1]))
             for (policy, quantity), points in list(curves.items())[:MAX_LISTED_CURVES]
         ],
         lineages=[command_lines(step) for step in lineages],
     )
-
-
-def _finite(point: tuple[int, float]) -> float | None:
-    """The value at an epoch."""
-    return point[1] if math.isfinite(point[1]) else None

@@ -1,6 +1,5 @@
 """The facts of a scores file."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -9,7 +8,7 @@ from s2bl_cli.contract.document import KIND_SCORES
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.scores import read_scores
-from s2bl_cli.errors import one_line
+from s2bl_cli.inspection.tidy_facts import different, finite, text
 
 MAX_LISTED_VALUES = 1000  # bounds the facts; `report` is for all of them
 
@@ -46,21 +45,17 @@ class ScoresFacts:
 
 def inspect_scores(file: InputFile, version: int | None) -> ScoresFacts:
     table, lineages = read_scores([file.path])
-
-    def different(column: str) -> list[str]:
-        return [_text(value) for value in table.column(column).unique().to_pylist()]
-
     return ScoresFacts(
         kind=KIND_SCORES,
         version=version,
         name=file.name,
         sha256=file.sha256(),
         rows=table.num_rows,
-        policies=different("policy"),
-        logs=different("log"),
-        methods=different("method"),
-        splits=different("split"),
-        metrics=different("metric"),
+        policies=different(table, "policy"),
+        logs=different(table, "log"),
+        methods=different(table, "method"),
+        splits=different(table, "split"),
+        metrics=different(table, "metric"),
         values=[_value(row) for row in table.slice(0, MAX_LISTED_VALUES).to_pylist()],
         lineages=[command_lines(step) for step in lineages],
     )
@@ -68,21 +63,12 @@ def inspect_scores(file: InputFile, version: int | None) -> ScoresFacts:
 
 def _value(row: Mapping[str, Any]) -> ValueFacts:
     return ValueFacts(
-        policy=_text(row["policy"]),
-        log=_text(row["log"]),
-        method=_text(row["method"]),
-        split=_text(row["split"]),
-        metric=_text(row["metric"]),
-        value=_finite(row["value"]),
-        stderr=_finite(row["stderr"]),
+        policy=text(row["policy"]),
+        log=text(row["log"]),
+        method=text(row["method"]),
+        split=text(row["split"]),
+        metric=text(row["metric"]),
+        value=finite(row["value"]),
+        stderr=finite(row["stderr"]),
         rows=row["rows"],
     )
-
-
-def _text(value: str | None) -> str:
-    return "" if value is None else one_line(value, 60)
-
-
-def _finite(value: float | None) -> float | None:
-    """JSON has no NaN."""
-    return value if value is not None and math.isfinite(value) else None
