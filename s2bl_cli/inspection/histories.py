@@ -52,7 +52,7 @@ def inspect_history(file: InputFile, version: int | None) -> HistoryFacts:
         policies=different(table, "policy"),
         methods=different(table, "method"),
         seeds=table.column("seed").unique().to_pylist(),
-        epochs=max(table.column("epoch").to_pylist(), default=0),
+        epochs=max(table.column("epoch").to_pylist()),
         quantities=different(table, "quantity"),
         curves=[
             CurveFacts(text(policy), text(quantity), len(points), finite(min(points)[1]), finite(max(points)[1]))

@@ -1,21 +1,12 @@
-"""The objective: risk + λ·regulariser. Written once; the loop, the tests and later learners use this."""
+"""The objective: risk + λ·regulariser, and the two by their names."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from torch import Tensor
 
 from s2bl_cli.objectives.batches import AnyBatch, Knobs, KnownBatch
 from s2bl_cli.registry import EXACT_FORMS, REGULARISERS, RISKS
-
-
-class Value(NamedTuple):
-    """What a policy's objective is on a batch: one number a policy in each."""
-
-    total: Tensor  # (…)
-    risk: Tensor | None  # (…)
-    regulariser: Tensor | None  # (…)
 
 
 @dataclass(frozen=True)
@@ -27,15 +18,13 @@ class Objective:
     lam: float | Tensor  # (…) one number a policy
     knobs: Knobs
 
-    def __call__(self, known: KnownBatch | None, rows: AnyBatch | None) -> Value:
-        """The value on a batch of known rows and a batch of rows; a part that has no term needs no batch."""
-        risk = None if self.risk is None or known is None else self.risk(known, self.knobs)
-        regulariser = None if self.regulariser is None or rows is None else self.regulariser(rows, self.knobs)
-        if risk is None or regulariser is None:
-            only = risk if regulariser is None else self.lam * regulariser
-            assert only is not None
-            return Value(only, risk, regulariser)
-        return Value(risk + self.lam * regulariser, risk, regulariser)
+    def total(self, risk: Tensor | None, regulariser: Tensor | None) -> Tensor:
+        """Of the two terms' values (…); one that is not there is None."""
+        if regulariser is None:
+            assert risk is not None
+            return risk
+        weighted = self.lam * regulariser
+        return weighted if risk is None else risk + weighted
 
 
 def objective_of(risk: str, reg: str, lam: float | Tensor, knobs: Knobs, *, exact: bool = False) -> Objective:

@@ -119,11 +119,7 @@ class Fit:
     def _news(self, steps: int) -> EpochNews:
         means = {name: total.mean(-1) / steps for name, total in self.progress.totals.items()}
         risk, regulariser = (means.get(name) for name in TERMS)
-        loss = torch.zeros(1, 1, device=self.learner.parameters[0].device)  # if no row had anything to say
-        if risk is not None:
-            loss = loss + risk
-        if regulariser is not None:
-            loss = loss + self.objective.lam * regulariser
+        loss = torch.zeros(1, 1) if not means else self.objective.total(risk, regulariser)  # no row had a say
         # The one device sync.
         return EpochNews(
             loss.cpu(), None if risk is None else risk.cpu(), None if regulariser is None else regulariser.cpu()
