@@ -9,6 +9,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from safetensors.numpy import save_file
+from score_fixtures import row_of
 from typer.testing import CliRunner
 
 from s2bl_cli.app import app
@@ -19,7 +20,6 @@ from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
-from s2bl_cli.contract.scores import SCHEMA as SCORES_SCHEMA
 from s2bl_cli.contract.scores import Score
 
 ROWS, ACTIONS, FEATURES = 24, 3, 4
@@ -149,7 +149,6 @@ def write_log_with(source: Path, target: Path, **columns: Any) -> None:
 
 def write_scores(path: Path) -> None:
     """The scores of one policy, without training one."""
-    unset = dict.fromkeys(SCORES_SCHEMA.names)
     told = {"policy": POLICY, "log": LOG, "log_sha256": "ef" * 32, "method": "wce-s2bl", "seed": 0, "split": "test"}
-    score = Score(**{**unset, **told, "metric": "argmax-accuracy", "value": 0.5, "rows": 8})
+    score = row_of(Score, **told, metric="argmax-accuracy", value=0.5, rows=8, lam=1.0, epochs=10)
     contract_scores.write_scores([score], Step("evaluate", {}, "0.1.0"), str(path), force=True)

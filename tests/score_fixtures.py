@@ -1,10 +1,13 @@
 """Scores as `evaluate` would write them, made up: single ones, the paper's Table 2, and estimates of values."""
 
-from dataclasses import replace
+import json
+from dataclasses import fields, replace
 from typing import Any
 
+from s2bl_cli.contract.history import HistoryRow
 from s2bl_cli.contract.lineage import Source, Step
-from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, Score
+from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, SCHEMA, Score
+from s2bl_cli.contract.settings_text import encode_settings
 
 LINEAGE = Step(
     "evaluate",
@@ -22,15 +25,34 @@ _TRAINED = {"dataset": "sample", "tau": 10.0, "rho": 0.02, "risk": "tips", "reg"
             "missing": None}  # fmt: skip
 
 
+def row_of(kind: type[Any], **columns: Any) -> Any:
+    """A row of scores or of a history: what is no column of it is a setting, and what is not given is null."""
+    names = [field.name for field in fields(kind)]
+    settings = {name: value for name, value in columns.items() if name not in names}
+    return kind(**{"settings": encode_settings(settings), **{n: columns.get(n) for n in names if n != "settings"}})
+
+
+def history_row(policy: str, method: str, seed: int, epoch: int, quantity: str, value: float, **settings: Any) -> Any:
+    own = {"policy": policy, "method": method, "seed": seed, "epoch": epoch, "quantity": quantity, "value": value}
+    return row_of(HistoryRow, **own, **settings)
+
+
+def settings_of(row: Any) -> dict[str, Any]:
+    """Of a score or a row of a table."""
+    settings: dict[str, Any] = json.loads(row["settings"] if isinstance(row, dict) else row.settings)
+    return settings
+
+
 def score(value: float, method: str = "wce-s2bl", seed: int | None = 0, **changes: Any) -> Score:
     """A policy's argmax accuracy on the log a.parquet. The policy's name and digest follow from how it was trained."""
     trained = {**_TRAINED, "method": method, "seed": seed}
-    trained |= {name: change for name, change in changes.items() if name in trained}
+    trained |= {name: change for name, change in changes.items() if name in trained or name not in SCHEMA.names}
     scored = {"log": "a.parquet", "log_sha256": "a", "split": "test", "metric": "argmax-accuracy", "label": None,
               "value": value, "stderr": 0.01, "low": None, "high": None, "level": None, "interval": None, "rows": 1000,
               "note": None}  # fmt: skip
     name = "-".join(str(part) for part in trained.values())
-    return Score(**{"policy": name, "policy_sha256": name, **trained, **scored, **changes})
+    made: Score = row_of(Score, **{"policy": name, "policy_sha256": name, **trained, **scored, **changes})
+    return made
 
 
 def logging(value: float, **changes: Any) -> Score:

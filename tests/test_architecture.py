@@ -1,7 +1,6 @@
 """The house: imports point downward, heavy packages load late, registries lead somewhere, nothing unpickles."""
 
 import ast
-import dataclasses
 import os
 import subprocess
 import sys
@@ -10,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from learning_fixtures import blobs, write_arrays
+from score_fixtures import row_of
 
 from s2bl_cli import registry
 from s2bl_cli.app import VERBS
@@ -166,9 +166,8 @@ def test_help_of_a_verb_loads_no_torch(tmp_path: Path, verb: str) -> None:
 
 def test_mask_report_and_inspect_never_load_torch(tmp_path: Path) -> None:
     write_arrays(tmp_path / "logs.parquet", blobs(), 3)
-    unset = {field.name: None for field in dataclasses.fields(Score)}
     told = {"policy": "p", "log": "l", "log_sha256": "0", "method": "tips", "seed": 0, "split": "test"}
-    score = Score(**{**unset, **told, "metric": "argmax-accuracy", "value": 0.5, "rows": 10})
+    score = row_of(Score, **told, metric="argmax-accuracy", value=0.5, rows=10)
     write_scores([score], Step("evaluate", {}, "0.1.0"), str(tmp_path / "scores.parquet"), force=False)
     for words in (
         ("mask", "--rho", "0.5", "logs.parquet", "-o", "masked.parquet"),

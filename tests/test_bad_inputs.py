@@ -39,7 +39,7 @@ from safetensors.numpy import load_file
 from typer.testing import CliRunner
 
 from s2bl_cli.app import VERBS, app
-from s2bl_cli.contract.document import VERSION
+from s2bl_cli.contract.document import KIND_SCORES, VERSIONS
 
 NAN, INF = float("nan"), float("inf")
 OLD = b"an output of last week"
@@ -177,11 +177,13 @@ def first_row_5(rule: str, value: str) -> tuple[str, ...]:
 
 
 PROPENSITY, COST = "propensity must be in (0, 1]", "cost must be finite, or null where feedback is missing"
-NEWER = (f"contract version {VERSION + 1}", f"reads up to {VERSION}", "upgrade s2bl")
+NEWER = ("contract version 2", "reads up to 1", "upgrade s2bl")
+NEWER_SCORES = (f"contract version {VERSIONS[KIND_SCORES] + 1}", f"reads up to {VERSIONS[KIND_SCORES]}", "upgrade s2bl")
 DAMAGED_LINEAGE = ("its lineage is damaged", "settings are not plain values", "make the file again")
 DAMAGED_FOOTER = ("is a damaged Parquet file", "the row counts of its footer disagree", "copy or make it again")
 NO_TEXT = pa.array([b"train\xff"] * ROWS, pa.binary()).view(pa.string())
 NO_AVERAGE = (POLICY, "has argmax-accuracy", "which no table can average", "evaluate it again")
+PLAIN_SETTINGS = ("settings must be numbers, texts and booleans by name",)
 CSV = content(b"context,action,propensity,cost\n1,0,0.5,-1\n")
 
 BAD_FILES = [
@@ -213,9 +215,9 @@ BAD_FILES = [
     BadFile("another's log", "scores", other(PLAIN_LOG), ("no scores file", "s2bl evaluate"), {"inspect": None}),
     BadFile("a policy", "scores", other(POLICY), (NOT_PARQUET, "looks like a policy"), {"inspect": None}),
     # Of a later contract
-    BadFile("newer", "log", document(LOG, version=VERSION + 1), NEWER),
-    BadFile("newer", "policy", document(POLICY, version=VERSION + 1), NEWER),
-    BadFile("newer", "scores", document(SCORES, version=VERSION + 1), NEWER),
+    BadFile("newer", "log", document(LOG, version=2), NEWER),
+    BadFile("newer", "policy", document(POLICY, version=2), NEWER),
+    BadFile("newer", "scores", document(SCORES, version=VERSIONS[KIND_SCORES] + 1), NEWER_SCORES),
     BadFile("no JSON", "log", document(LOG, version=NAN), ("document is not JSON", "make the file again")),
     BadFile("no JSON", "policy", document(POLICY, version=NAN), ("document is not JSON", "make the file again")),
     BadFile("no JSON", "scores", document(SCORES, version=NAN), ("document is not JSON", "make the file again")),
@@ -353,6 +355,49 @@ BAD_FILES = [
     BadFile("value NaN", "scores", scores("value", NAN), NO_AVERAGE, {"inspect": None}, names_file=False),
     BadFile("value ∞", "scores", scores("value", INF), NO_AVERAGE, {"inspect": None}, names_file=False),
     BadFile("value 1e300", "scores", scores("value", 1e300), NO_AVERAGE, {"inspect": None}, names_file=False),
+    BadFile("settings null", "scores", scores("settings", None), ("settings must not be null: 1 rows",)),
+    BadFile("settings no JSON", "scores", scores("settings", "{lam"), ("settings must be JSON (Expecting",)),
+    BadFile("settings NaN", "scores", scores("settings", '{"lam":NaN}'), ("settings must be JSON (Out of range",)),
+    BadFile("settings 1e999", "scores", scores("settings", '{"lam":1e999}'), ("settings must be JSON (Out of range",)),
+    BadFile("settings half a letter", "scores", scores("settings", '{"a":"\\ud800"}'), ("settings must be JSON (",)),
+    BadFile("settings so deep", "scores", scores("settings", "[" * 100_000), ("settings must be JSON (",)),
+    BadFile(
+        "settings no object", "scores", scores("settings", "[1]"), ("settings must be a JSON object, found '[1]'",)
+    ),
+    BadFile("settings nested", "scores", scores("settings", '{"lam":[1]}'), (*PLAIN_SETTINGS, "'lam' with '[1]'")),
+    BadFile("settings with null", "scores", scores("settings", '{"lam":null}'), (*PLAIN_SETTINGS, "with 'null'")),
+    BadFile("settings of 65 bits", "scores", scores("settings", f'{{"seed":{1 << 64}}}'), PLAIN_SETTINGS),
+    BadFile("settings unnamed", "scores", scores("settings", '{"\\u001b[31m":1}'), PLAIN_SETTINGS),
+    BadFile(
+        "settings too long",
+        "scores",
+        scores("settings", f'{{"a":"{"x" * (1 << 20)}"}}'),
+        ("settings must have at most 1,048,576 characters, found 1,048,584",),
+    ),
+    BadFile(
+        "too many settings",
+        "scores",
+        scores("settings", json.dumps({f"a{i}": i for i in range(1001)})),
+        ("different ones, and 1,000 can be shown",),
+        {"inspect": None},
+        names_file=False,
+    ),
+    BadFile(
+        "a τ of words",
+        "scores",
+        scores("settings", '{"tau":"warm"}'),
+        ("settings: tau must be double", "warm"),
+        {"inspect": None},
+        names_file=False,
+    ),
+    BadFile(
+        "half a known row",
+        "scores",
+        scores("settings", '{"known":0.5}'),
+        ("settings: known must be int64",),
+        {"inspect": None},
+        names_file=False,
+    ),
     BadFile(
         "a column of another type",
         "scores",

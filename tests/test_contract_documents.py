@@ -402,16 +402,14 @@ def test_a_policys_document_is_not_taken_on_trust(tmp_path, change, told):
 # --- scores ---------------------------------------------------------------------------------------------
 
 FULL = Score(
-    policy="p.safetensors", policy_sha256="a" * 64, log="l.parquet", log_sha256="b" * 64, dataset="fmnist",
-    tau=10.0, rho=0.2, method="WCE-S2BL", risk="tips", reg="wce", reg_rows="all", lam=0.1, sharpen=1.0,
-    translation=0.5, nu=0.001, model="linear", seed=3, split="test", metric="class-accuracy", label=4, value=0.8125,
+    policy="p.safetensors", policy_sha256="a" * 64, log="l.parquet", log_sha256="b" * 64, method="WCE-S2BL", seed=3,
+    split="test", metric="class-accuracy", label=4, settings='{"dataset":"fmnist","lam":0.1}', value=0.8125,
     stderr=0.01, low=0.79, high=0.83, level=0.95, interval="normal", rows=1000, note="of few rows",
 )  # fmt: skip
 BARE = Score(
-    policy="logging-policy", policy_sha256=None, log="foreign.parquet", log_sha256="c" * 64, dataset=None,
-    tau=None, rho=None, method="logging-policy", risk=None, reg=None, reg_rows=None, lam=None, sharpen=None,
-    translation=None, nu=None, model=None, seed=None, split="train", metric="value", label=None, value=-0.5,
-    stderr=None, low=None, high=None, level=None, interval=None, rows=0, note=None,
+    policy="logging-policy", policy_sha256=None, log="foreign.parquet", log_sha256="c" * 64, method="logging-policy",
+    seed=None, split="train", metric="value", label=None, settings="{}", value=-0.5, stderr=None, low=None, high=None,
+    level=None, interval=None, rows=0, note=None,
 )  # fmt: skip
 
 
@@ -429,9 +427,11 @@ def test_the_columns_of_scores_are_typed_by_their_fields(tmp_path):
     path = str(tmp_path / "scores.parquet")
     write_scores([BARE], STEP, path, force=False)
     schema = pq.read_schema(path)
-    kinds = {name: str(schema.field(name).type) for name in ("policy", "policy_sha256", "tau", "value", "seed", "rows")}
+    kinds = {
+        name: str(schema.field(name).type) for name in ("policy", "policy_sha256", "settings", "value", "seed", "rows")
+    }
     assert kinds == {
-        "policy": "string", "policy_sha256": "string", "tau": "double", "value": "double",
+        "policy": "string", "policy_sha256": "string", "settings": "string", "value": "double",
         "seed": "int64", "rows": "int64",
     }  # fmt: skip
 
@@ -446,10 +446,10 @@ def test_scores_of_the_wrong_schema(tmp_path):
     path = str(tmp_path / "scores.parquet")
     write_scores([FULL], STEP, path, force=False)
     table = pq.read_table(path)
-    changed = table.drop_columns(["metric"]).set_column(5, "tau", pa.array(["10"]))
+    changed = table.drop_columns(["metric", "value"]).append_column("value", pa.array(["10"]))
     pq.write_table(changed.replace_schema_metadata(table.schema.metadata), path)
     told = (
-        f"{path}: column 'tau' must be double, found string; column 'metric' must be string, found none; "
+        f"{path}: column 'metric' must be string, found none; column 'value' must be double, found string; "
         "make it again with s2bl evaluate"
     )
     with pytest.raises(ContractError, match=whole(told)):

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from learning_fixtures import CPU, MADE, arrays_of, one_hot, table_policy, write_arrays
+from score_fixtures import settings_of
 from typer.testing import CliRunner
 
 from s2bl_cli.app import app
@@ -299,7 +300,10 @@ def test_log_without_a_split_column_is_scored_whole(run: Callable[..., Any], tmp
     assert ran.code == 0
     assert "plain.parquet: scored on all 5 rows, all with feedback, labels\n" in ran.stderr
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
-    assert set(table["dataset"].to_pylist()) == {None, "plain"}  # the policy's lineage has no origin
+    assert {settings_of(row).get("dataset") for row in table.to_pylist()} == {
+        None,
+        "plain",
+    }  # the policy's lineage has no origin
     assert set(table["split"].to_pylist()) == {"all"}
     overall = table.filter(pa.compute.is_null(table["label"]))
     assert set(overall["rows"].to_pylist()) == {5}
@@ -348,17 +352,25 @@ def test_scores_tell_where_policy_and_log_come_from(run: Callable[..., Any], tmp
     for row in learned:
         expected = {
             "policy_sha256": _digest(tmp_path / "p.safetensors"), "log": "logs.parquet", "log_sha256": log_digest,
-            "dataset": "sample", "tau": 3.0, "rho": 0.25, "method": "kl-s2blk", "risk": "tips", "reg": "kl",
-            "reg_rows": "known", "lam": 0.5, "nu": 0.01, "model": "linear", "seed": 7, "split": "test",
+            "method": "kl-s2blk", "seed": 7, "split": "test",
         }  # fmt: skip
         assert expected.items() <= row.items()
+        expected = {
+            "dataset": "sample", "tau": 3.0, "rho": 0.25, "risk": "tips", "reg": "kl", "reg_rows": "known",
+            "lam": 0.5, "nu": 0.01, "model": "linear", "known": 1500, "missing": 4500, "epochs": 1, "seed": 7,
+            "mask.rho": 0.25, "mask.seed": 0, "logs.tau": 3.0, "logs.adverse": False, "logs.logging_model": "mlp",
+        }  # fmt: skip
+        assert expected.items() <= settings_of(row).items()
+        assert None not in settings_of(row).values()
     assert {row["rows"] for row in learned if row["label"] is None} == {1000}
     assert sum(row["rows"] for row in learned if row["label"] is not None) == 1000
     expected = {
-        "policy_sha256": None, "log_sha256": log_digest, "dataset": "sample", "tau": 3.0, "rho": None,
-        "method": LOGGING_POLICY, "risk": None, "reg": None, "lam": None, "nu": None, "model": "mlp", "seed": None,
+        "policy_sha256": None, "log_sha256": log_digest, "method": LOGGING_POLICY, "seed": None
     }  # fmt: skip
     assert expected.items() <= logging[0].items()
+    settings = settings_of(logging[0])
+    assert (settings["dataset"], settings["tau"], settings["model"], settings["logs.seed"]) == ("sample", 3.0, "mlp", 0)
+    assert not settings.keys() & {"rho", "risk", "reg", "lam", "nu", "seed", "mask.rho"}
     assert [source.role for source in lineages[0].inputs] == ["policy", "logs"]
     assert lineages[0].settings == {
         "split": "auto", "metrics": "labels,ips", "interval": "normal", "level": 0.95, "nu": 0.001,
@@ -387,8 +399,8 @@ def test_foreign_log_gives_its_file_name_as_the_dataset(run: Callable[..., Any],
         ran = run(*words, "--quiet")
         assert (ran.code, ran.stderr) == (0, "")
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
-    assert set(table["dataset"].to_pylist()) == {"clicks"}
-    assert set(table["tau"].to_pylist()) == {None}
+    assert {settings_of(row)["dataset"] for row in table.to_pylist()} == {"clicks"}
+    assert not any("tau" in settings_of(row) for row in table.to_pylist())
     assert table["log"].to_pylist() == ["clicks.parquet"] * 2 + ["masked.parquet"] * 2
 
 
@@ -412,7 +424,7 @@ def test_scores_file_has_one_row_a_policy_log_and_metric(run: Callable[..., Any]
         )
     )
     logging = table.filter(pa.compute.equal(table["method"], LOGGING_POLICY))
-    assert set(zip(logging["log"].to_pylist(), logging["dataset"].to_pylist(), strict=True)) == {
+    assert {(row["log"], settings_of(row)["dataset"]) for row in logging.to_pylist()} == {
         ("a.parquet", "a"),
         ("b.parquet", "b"),
     }

@@ -11,23 +11,25 @@ from typing import Any
 
 import numpy as np
 import polars as pl
+import pyarrow as pa
 import pytest
-from score_fixtures import LINEAGE, logging, ope_scores, score, table_2_scores, weight_shares
+from score_fixtures import LINEAGE, history_row, logging, ope_scores, score, settings_of, table_2_scores, weight_shares
 
 from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.scores import LOGGING_POLICY, Score, write_scores
+from s2bl_cli.contract.scores import LOGGING_POLICY, SCHEMA, Score, write_scores
 from s2bl_cli.errors import SettingError
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import FIGURES
 from s2bl_cli.reporting.figures.figure import FigureData, LogPropensities
 from s2bl_cli.reporting.figures.style import MAX_PANELS, drawing, inline_svg, looks, panels, saved
+from s2bl_cli.reporting.selection import with_settings
 
 MAGIC = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 
 
 def _frame(scores: list[Score]) -> pl.DataFrame:
-    return pl.DataFrame([vars(one) for one in scores], infer_schema_length=None)
+    return with_settings(pa.Table.from_pylist([vars(one) for one in scores], SCHEMA))
 
 
 def ratio_scores() -> list[Score]:
@@ -43,7 +45,7 @@ def ratio_scores() -> list[Score]:
 
 def history_rows(policy: str = "p.safetensors") -> list[HistoryRow]:
     return [
-        HistoryRow(policy, method, 1.0, None, 0.001, None, seed, epoch, quantity, -epoch / (seed + 5))
+        history_row(policy, method, seed, epoch, quantity, -epoch / (seed + 5), lam=1.0, nu=0.001)
         for method in ("wce-s2bl", "tips")
         for seed in range(2)
         for epoch in range(1, 6)
@@ -54,10 +56,10 @@ def history_rows(policy: str = "p.safetensors") -> list[HistoryRow]:
 def needed(name: str) -> FigureData:
     """What the figure needs; for all but one, the same."""
     if name == "known-rows":
-        return FigureData(_frame([one for one in table_2_scores() if one.tau == 10]), "argmax-accuracy")
+        return FigureData(_frame([one for one in table_2_scores() if settings_of(one)["tau"] == 10]), "argmax-accuracy")
     rng = np.random.default_rng(0)
     log = LogPropensities("log.parquet", rng.uniform(0.01, 1, 500).astype(np.float32), rng.random(500) < 0.3)
-    history = pl.DataFrame([vars(row) for row in history_rows()], infer_schema_length=None)
+    history = with_settings(pa.Table.from_pylist([vars(row) for row in history_rows()]))
     scores = _frame([*ratio_scores(), *ope_scores(), logging(0.25)])
     return FigureData(scores, "argmax-accuracy", history, (log,))
 
@@ -188,10 +190,10 @@ def test_weights_are_histograms_of_the_shares_that_scores_hold() -> None:
 
 
 def test_weights_of_policies_called_alike_are_told_apart() -> None:
-    """They differ in ν, which no name tells. The logging policy, whose weights are 1, is shown only when alone."""
+    """They differ in what is no hyperparameter. The logging policy, whose weights are 1, is shown only when alone."""
     scores = [
-        *weight_shares((0.2, 0.8, 0, 0), policy="a", nu=0.1),
-        *weight_shares((0.9, 0.1, 0, 0), policy="b", nu=0.2),
+        *weight_shares((0.2, 0.8, 0, 0), policy="a", epochs=1),
+        *weight_shares((0.9, 0.1, 0, 0), policy="b", epochs=2),
         *weight_shares((0.0, 1.0, 0, 0), LOGGING_POLICY, rho=None, lam=None, seed=None),
     ]
     with drawing():

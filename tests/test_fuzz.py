@@ -62,7 +62,7 @@ READERS = {
 PAIRS = [(name, line) for name, lines in READERS.items() for line in lines]  # 14
 WITH_DOCUMENT = [(name, line) for name, line in PAIRS if name != PLAIN_LOG]  # 10
 
-# 14·40 + 10·40 + 200 + 14·15 + 6·105 = 2,000 runs
+# 14·40 + 10·40 + 2·200 + 14·15 + 6·105 = 2,200 runs
 OF_BYTES, OF_DOCUMENTS, OF_JSON, OF_VALUES, OF_FLAGS = 40, 40, 200, 15, 105
 
 
@@ -370,6 +370,32 @@ def test_wrong_values(bench: Bench, name: str, line: str) -> None:
     for _ in range(OF_VALUES):
         told = spoil(bench.valid / name, bench.spoilt(name), random)
         bench.run(line.split(), bench.spoilt(name), told)
+
+
+setting_names = (
+    st.sampled_from(["lam", "tau", "known", "dataset", "reg", "value", "method", "settings", "seed"]) | st.text()
+)
+
+
+@settings(
+    max_examples=OF_JSON,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
+)
+@given(
+    line=st.sampled_from(SCORES_RUNS),
+    one=st.dictionaries(setting_names, plain_json, max_size=4) | any_json,
+    other=st.dictionaries(setting_names, plain_json, max_size=4),
+)
+def test_settings_of_any_json(bench: Bench, line: str, one: Any, other: Any) -> None:
+    """In two of the rows, so that a setting may be a number in one and a text in the other."""
+    table = pq.read_table(bench.valid / SCORES)
+    texts = [json.dumps(one), json.dumps(other), *table["settings"].to_pylist()[2:]][: table.num_rows]
+    at = table.schema.get_field_index("settings")
+    pq.write_table(table.set_column(at, table.schema.field(at), pa.array(texts, pa.string())), bench.spoilt(SCORES))
+    bench.run(line.split(), bench.spoilt(SCORES), texts)
 
 
 # ——— flags ———

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from score_fixtures import LINEAGE, logging, ope_scores, score
+from score_fixtures import LINEAGE, history_row, logging, ope_scores, score
 
-from s2bl_cli.contract.history import HistoryRow, write_history
+from s2bl_cli.contract.history import write_history
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.scores import Score, write_scores
 
@@ -60,9 +60,7 @@ def page(run: Callable[..., Any], tmp_path: Path) -> Page:
 
     def paged(scores: list[Score], *flags: object, history: bool = False, code: int = 0) -> str:
         write_scores(scores, LINEAGE, str(tmp_path / "scores.parquet"), force=True)
-        rows = [
-            HistoryRow("p", "wce-s2bl", 1.0, None, None, None, 0, epoch, "loss", 1 / epoch) for epoch in range(1, 9)
-        ]
+        rows = [history_row("p", "wce-s2bl", 0, epoch, "loss", 1 / epoch, lam=1.0) for epoch in range(1, 9)]
         write_history(rows, Step("train", {}, "0.1.0"), str(tmp_path / "history.parquet"), force=True)
         more = ("history.parquet",) if history else ()
         ran = run("report", "scores.parquet", *more, "-o", "page.html", "--force", *flags)

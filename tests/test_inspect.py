@@ -12,6 +12,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from score_fixtures import history_row, row_of
 from typer.testing import CliRunner
 
 from s2bl_cli.app import app
@@ -102,10 +103,10 @@ def a_policy(**changes: Any) -> Policy:
 
 
 def a_score(**changes: Any) -> Score:
-    unset = {field.name: None for field in dataclasses.fields(Score)}
     told = {"policy": "p.safetensors", "log": "l.parquet", "log_sha256": "ef" * 32, "method": "tips+wce"}
     figures = {"split": "test", "metric": "argmax-accuracy", "value": 0.8125, "stderr": 0.01, "rows": 1000}
-    return Score(**{**unset, **told, **figures, **changes})
+    made: Score = row_of(Score, **{**told, **figures})
+    return dataclasses.replace(made, **changes)
 
 
 def expected_split(rows: LogArrays, chosen: Any) -> dict[str, Any]:
@@ -402,7 +403,7 @@ def test_scores(tmp_path: Path) -> None:
     ]
     write_scores(scores, step_of("evaluate", {}, (Source("policy", "ab" * 32),)), str(path), force=False)
     found = facts(path)
-    assert (found["kind"], found["version"], found["rows"]) == ("scores", 1, 3)
+    assert (found["kind"], found["version"], found["rows"]) == ("scores", 2, 3)
     assert found["policies"] == ["p.safetensors", "q.safetensors"]
     assert (found["logs"], found["splits"]) == (["l.parquet"], ["test"])
     assert found["methods"] == ["tips+wce", "none+wce"]
@@ -420,7 +421,7 @@ def test_scores(tmp_path: Path) -> None:
 
 
 def a_history_row(**changes: Any) -> HistoryRow:
-    row = HistoryRow("p.safetensors", "wce-s2bl", 1.0, None, 0.001, None, 0, epoch=1, quantity="loss", value=2.0)
+    row: HistoryRow = history_row("p.safetensors", "wce-s2bl", 0, 1, "loss", 2.0, lam=1.0, nu=0.001)
     return dataclasses.replace(row, **changes)
 
 
@@ -434,7 +435,7 @@ def test_a_history(tmp_path: Path) -> None:
     ]
     write_history(rows, step_of("train", {"seed": 0}, (Source("logs", "ab" * 32),)), str(path), force=False)
     found = facts(path)
-    assert (found["kind"], found["version"], found["rows"], found["epochs"]) == ("history", 1, 4, 2)
+    assert (found["kind"], found["version"], found["rows"], found["epochs"]) == ("history", 2, 4, 2)
     assert found["policies"] == ["p.safetensors", "q.safetensors"]
     assert (found["methods"], found["seeds"], found["quantities"]) == (["wce-s2bl"], [0, 1], ["loss", "risk"])
     assert found["curves"] == [
@@ -443,7 +444,7 @@ def test_a_history(tmp_path: Path) -> None:
         {"policy": "q.safetensors", "quantity": "loss", "epochs": 1, "first": 3.0, "last": 3.0},
     ]
     words = said(path)
-    assert words.startswith(f"{path}: history, contract version 1\n")
+    assert words.startswith(f"{path}: history, contract version 2\n")
     assert "p.safetensors\n  loss  2 → 0.5\n  risk  – → –\nq.safetensors\n  loss  3 → 3\n" in words
     assert "Made by\ns2bl train --seed 0 logs-abababab.parquet -o policy.safetensors\n" in words
 
@@ -669,7 +670,9 @@ def test_a_policy_cannot_steer_the_terminal(tmp_path: Path) -> None:
     assert_harmless(said(path, "--json"))
 
 
-@pytest.mark.parametrize("column", [field.name for field in SCHEMA if field.type == pa.string()])
+@pytest.mark.parametrize(
+    "column", [field.name for field in SCHEMA if field.type == pa.string() and field.name != "settings"]
+)
 def test_scores_cannot_steer_the_terminal(tmp_path: Path, column: str) -> None:
     path = tmp_path / "scores"
     write_scores([a_score(), a_score(**{column: NASTY})], step_of("evaluate", {}), str(path), force=False)

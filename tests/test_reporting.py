@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from score_fixtures import TABLE_2, logging, ope_scores, score, table_2_scores, weight_shares
 
+from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
 from s2bl_cli.registry import TABLES
 from s2bl_cli.reporting.formats.markdown import cell_text, markdown
 from s2bl_cli.reporting.grid import marked, title_of
@@ -14,6 +15,7 @@ from s2bl_cli.reporting.quantities import quantity
 from s2bl_cli.reporting.table import Cell, Table
 
 Report = Callable[..., Any]
+OTHER_HYPERPARAMETERS = ", ".join(name for name in declared_hyperparameters() if name != "lam")
 
 
 def _table(ran: Any) -> list[list[str]]:
@@ -208,9 +210,9 @@ def test_where_filters_by_text_and_by_number(report: Report) -> None:
         (["--where", "lam=big"], "--where lam=… needs a number, found 'big'"),
         (
             ["--where", "lambda=1"],
-            "--where must be COLUMN=VALUE with a column of policy, policy_sha256, log, log_sha256, dataset, tau, rho, "
-            "method, risk, reg, reg_rows, lam, sharpen, translation, nu, model, seed, split, metric, label, value, "
-            "stderr, low, high, level, interval, rows, note, known, missing, found 'lambda=1'",
+            "--where must be COLUMN=VALUE with a column of lam, policy, policy_sha256, log, log_sha256, method, seed, "
+            "split, metric, label, value, stderr, low, high, level, interval, rows, note, dataset, model, risk, reg, "
+            f"reg_rows, tau, rho, known, missing, {OTHER_HYPERPARAMETERS}, found 'lambda=1'",
         ),
     ],
     ids=lambda value: value[1] if isinstance(value, list) else "",

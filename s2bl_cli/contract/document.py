@@ -3,7 +3,7 @@
     {"kind": "logs" | "policy" | …, "version": 1, "lineage": {...}, ...what the kind needs}
 
 In Parquet it is schema metadata; in safetensors it is header metadata. Files that other tools made have
-none. `VERSION` rises when a reader of the old form would misread the new one.
+none. A kind's version rises when a reader of the old form would misread the new one.
 """
 
 import json
@@ -14,13 +14,14 @@ from s2bl_cli.contract.lineage import Step, decode_step, encode_step
 from s2bl_cli.errors import ContractError, one_line
 
 KEY = "s2bl"
-VERSION = 1
 
 KIND_LOGS = "logs"
 KIND_POLICY = "policy"
 KIND_SCORES = "scores"
 KIND_HISTORY = "history"
 KIND_CHECKPOINT = "checkpoint"
+
+VERSIONS = {KIND_LOGS: 1, KIND_POLICY: 1, KIND_SCORES: 2, KIND_HISTORY: 2, KIND_CHECKPOINT: 1}
 
 _MADE_BY = {
     KIND_LOGS: "make-logs or mask",
@@ -33,16 +34,14 @@ _MADE_BY = {
 
 def encode_document(kind: str, lineage: Step, body: Mapping[str, Any]) -> str:
     """The document as text: keys sorted, no spaces, so that equal documents are equal bytes."""
-    document = {"kind": kind, "version": VERSION, "lineage": encode_step(lineage), **body}
+    document = {"kind": kind, "version": VERSIONS[kind], "lineage": encode_step(lineage), **body}
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def decode_document(raw: bytes | str, subject: str) -> dict[str, Any]:
     """The document of any kind, its version checked and its lineage decoded into a `Step`."""
     try:
-        document = json.loads(raw)
-        # NaN, infinity and lone surrogates: Python reads them, but no file could carry them on.
-        json.dumps(document, ensure_ascii=False, allow_nan=False).encode()
+        document = strict_json(raw)
     except (ValueError, RecursionError) as error:
         raise ContractError(
             f"{subject}: its s2bl document is not JSON ({one_line(error, 80)}); make the file again"
@@ -52,16 +51,23 @@ def decode_document(raw: bytes | str, subject: str) -> dict[str, Any]:
     version = document.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
         raise ContractError(f"{subject}: contract version {one_line(version, 40)!r} is not a whole number from 1 on")
-    if version > VERSION:
+    kind = document.get("kind")
+    if not isinstance(kind, str) or kind not in VERSIONS:
+        raise ContractError(f"{subject}: its kind is {one_line(kind, 40)!r}, not one of {', '.join(VERSIONS)}")
+    if version > VERSIONS[kind]:
         raise ContractError(
             f"{subject}: it has contract version {one_line(version, 40)} "
-            f"and this s2bl reads up to {VERSION}: upgrade s2bl"
+            f"and this s2bl reads up to {VERSIONS[kind]}: upgrade s2bl"
         )
-    kind = document.get("kind")
-    if not isinstance(kind, str) or kind not in _MADE_BY:
-        raise ContractError(f"{subject}: its kind is {one_line(kind, 40)!r}, not one of {', '.join(_MADE_BY)}")
     document["lineage"] = decode_step(document.get("lineage"), subject)
     return document
+
+
+def strict_json(raw: bytes | str) -> Any:
+    """ValueError or RecursionError where it is no JSON, or none that a file could carry on."""
+    value = json.loads(raw)
+    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # NaN, infinity, lone surrogates: Python reads them
+    return value
 
 
 def expect_kind(document: Mapping[str, Any], kind: str, subject: str) -> None:

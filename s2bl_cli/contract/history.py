@@ -1,4 +1,4 @@
-"""The history file: learning curves as tidy Parquet, one row a (run, epoch, quantity).
+"""The history file: learning curves as tidy Parquet, one row per (run, epoch, quantity).
 
 A run is one policy that `s2bl train` made. Its quantities are what the loop gathered: the loss and its two
 terms on the epoch's batches, and with --patience the estimate on held-out rows.
@@ -21,17 +21,15 @@ class HistoryRow:
 
     policy: str  # the name of the policy's file
     method: str
-    lam: float | None
-    sharpen: float | None
-    nu: float | None
-    translation: float | None
     seed: int
+    settings: str  # of the training: see settings_text.py
     epoch: int  # from 1
     quantity: str  # loss, risk, regulariser, snips, …
     value: float
 
 
-_FILE = TidyFile(HistoryRow, KIND_HISTORY, "s2bl train --history")
+_VERSION_1: dict[str, type] = dict.fromkeys(("lam", "sharpen", "nu", "translation"), float)
+_FILE = TidyFile(HistoryRow, KIND_HISTORY, "s2bl train --history", _VERSION_1)
 
 
 def write_history(rows: Sequence[HistoryRow], lineage: Step, target: str, *, force: bool) -> None:

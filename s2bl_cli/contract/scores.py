@@ -1,8 +1,9 @@
-"""The scores file: tidy Parquet, one row a (policy, log, metric), with the columns that `report` groups by.
+"""The scores file: tidy Parquet, one row per (policy, log, metric).
 
-A row says which policy (file name and digest), what it was trained on and how (dataset, τ, ρ, method, …),
-which log it was scored on, and the metric's value with its standard error, interval and number of rows.
-What does not apply is null: the logging policy has no method's λ, a foreign log no τ.
+A row says which policy (file name and digest), by which method and from which seed it was trained, which log it was
+scored on, and the metric's value with its standard error, interval and number of rows. `settings` holds what the policy
+was trained on and how, as one JSON object, which `report` expands into columns. What does not apply is null, or not
+among the settings: the logging policy has no λ, a foreign log no τ.
 """
 
 from collections.abc import Sequence
@@ -27,22 +28,12 @@ class Score:
     policy_sha256: str | None
     log: str
     log_sha256: str
-    dataset: str | None
-    tau: float | None
-    rho: float | None
     method: str
-    risk: str | None
-    reg: str | None
-    reg_rows: str | None
-    lam: float | None
-    sharpen: float | None  # β of the regulariser's weights
-    translation: float | None  # of banditnet's costs
-    nu: float | None
-    model: str | None
     seed: int | None
     split: str
     metric: str
     label: int | None  # the class that a score by class is about, or the number of a histogram's bin
+    settings: str  # see settings_text.py
     value: float
     stderr: float | None
     low: float | None
@@ -51,11 +42,14 @@ class Score:
     interval: str | None  # how it was made: normal, bernstein, …; or bin
     rows: int
     note: str | None  # what to know of the number, in words
-    known: int | None = None  # rows with feedback that the policy learned from
-    missing: int | None = None  # rows without feedback that it learned from
 
 
-_FILE = TidyFile(Score, KIND_SCORES, "s2bl evaluate")
+_VERSION_1: dict[str, type] = {
+    **dict.fromkeys(("dataset", "risk", "reg", "reg_rows", "model"), str),
+    **dict.fromkeys(("tau", "rho", "lam", "sharpen", "translation", "nu"), float),
+    **dict.fromkeys(("known", "missing"), int),
+}
+_FILE = TidyFile(Score, KIND_SCORES, "s2bl evaluate", _VERSION_1)
 SCHEMA = _FILE.schema
 
 

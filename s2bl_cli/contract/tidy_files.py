@@ -1,9 +1,10 @@
-"""Tidy Parquet files: one dataclass a row, its fields the columns, the s2bl document in the schema's metadata.
+"""Tidy Parquet files: one dataclass per row, its fields the columns, the s2bl document in the schema's metadata.
 
-A field of type `X | None` may be null, one of type `X` may not. Scores and histories are such files.
+A field of type `X | None` may be null, one of type `X` may not. Scores and histories are such files. Version 1 of both
+had a fixed column per setting; on reading, these become the column `settings`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 
@@ -15,9 +16,11 @@ from s2bl_cli.contract.document import KEY, encode_document, expect_kind
 from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.parquet_documents import document_of
+from s2bl_cli.contract.settings_text import decode_settings, folded_settings
 from s2bl_cli.errors import ContractError, one_line
 
 _TYPES = {str: pa.string(), float: pa.float64(), int: pa.int64()}
+_SETTINGS = "settings"
 
 
 @dataclass(frozen=True)
@@ -27,10 +30,16 @@ class TidyFile:
     row: type[Any]
     kind: str
     made_by: str
+    version_1: Mapping[str, type]  # the columns that were a setting each
 
     @property
     def schema(self) -> pa.Schema:
         return pa.schema([pa.field(field.name, _column_type(field.type)) for field in fields(self.row)])
+
+    @property
+    def schema_1(self) -> pa.Schema:
+        own = [field for field in self.schema if field.name != _SETTINGS]
+        return pa.schema([*own, *(pa.field(name, _TYPES[kind]) for name, kind in self.version_1.items())])
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -63,27 +72,32 @@ class TidyFile:
                     f"{file.name}: it is no {self.kind} file (no s2bl document); {self.made_by} makes them"
                 )
             expect_kind(document, self.kind, file.name)
-            self._check_schema(parquet.schema_arrow, file.name)
+            schema = self.schema_1 if document["version"] == 1 else self.schema
+            self._check_schema(parquet.schema_arrow, schema, file.name)
             try:
-                table = parquet.read(columns=self.schema.names).select(self.schema.names)
+                table = parquet.read(columns=schema.names).select(schema.names)
                 table.validate(full=True)  # text that is no UTF-8 would reach those who take it on trust
             except DAMAGED as error:
                 raise damaged(file.name, error) from error
+        if schema != self.schema:
+            table = table.append_column(_SETTINGS, folded_settings(table.select(list(self.version_1))))
         self._check_values(table, file.name)
-        return table.cast(self.schema), document["lineage"]
+        return table.select(self.schema.names).cast(self.schema), document["lineage"]
 
     def _check_values(self, table: pa.Table, subject: str) -> None:
         nulls = {name: table[name].null_count for name in self.required}
         faults = [f"{name} must not be null: {count:,} rows" for name, count in nulls.items() if count]
         if faults:
             raise ContractError(f"{subject}: {'; '.join(faults)}; make it again with {self.made_by}")
+        for text in table[_SETTINGS].unique().to_pylist():
+            decode_settings(text, subject)
 
-    def _check_schema(self, schema: pa.Schema, subject: str) -> None:
-        found = dict(zip(schema.names, schema.types, strict=True))
+    def _check_schema(self, found: pa.Schema, schema: pa.Schema, subject: str) -> None:
+        types = dict(zip(found.names, found.types, strict=True))
         faults = [
-            f"column {field.name!r} must be {field.type}, found {one_line(found.get(field.name, 'none'), 40)}"
-            for field in self.schema
-            if found.get(field.name) != field.type
+            f"column {field.name!r} must be {field.type}, found {one_line(types.get(field.name, 'none'), 40)}"
+            for field in schema
+            if types.get(field.name) != field.type
         ]
         if faults:
             raise ContractError(f"{subject}: {'; '.join(faults)}; make it again with {self.made_by}")

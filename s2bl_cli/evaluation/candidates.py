@@ -12,7 +12,7 @@ from s2bl_cli.contract.policies import LoadedPolicy, read_policy
 from s2bl_cli.contract.probabilities import ProbabilityFile, is_probability_file, open_probabilities
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import ContractError
-from s2bl_cli.evaluation.facts import UNIFORM, foreign_facts, logging_facts, policy_facts, uniform_facts
+from s2bl_cli.evaluation.facts import UNIFORM, logging_facts, policy_facts, untrained_facts
 from s2bl_cli.evaluation.selection import SelectedRows
 
 LOGGING = "logging"  # as a policy's name on the command line
@@ -39,7 +39,7 @@ class Candidate:
 
 
 LOGGING_CANDIDATE = Candidate(LOGGING_POLICY, logging_facts)
-UNIFORM_CANDIDATE = Candidate(UNIFORM, uniform_facts)
+UNIFORM_CANDIDATE = Candidate(UNIFORM, lambda log: untrained_facts(UNIFORM, None, log))
 
 
 @contextmanager
@@ -55,7 +55,7 @@ def _candidate(name: str, stack: ExitStack) -> Candidate:
         return UNIFORM_CANDIDATE
     if is_probability_file(name):
         file = stack.enter_context(open_probabilities(name))
-        return Candidate(file.name, lambda log: foreign_facts(file.name, file.source.sha256, log), probabilities=file)
+        return Candidate(file.name, lambda log: untrained_facts(file.name, file.source.sha256, log), probabilities=file)
     return of_policy(read_policy(name))
 
 

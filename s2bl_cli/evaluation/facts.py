@@ -1,4 +1,4 @@
-"""The lineage columns of a score: on what a policy was trained and how, and which policy made a log."""
+"""The columns of a score that a policy's and a log's lineages tell: what was trained on which data, and how."""
 
 from typing import Any
 
@@ -6,89 +6,64 @@ from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy
 from s2bl_cli.contract.scores import LOGGING_POLICY
+from s2bl_cli.contract.settings_text import encode_settings, step_settings, train_settings
 from s2bl_cli.objectives.methods import method_name
 
 SUPERVISED = "supervised"  # the method of a policy that make-logs fitted to labels
 UNIFORM = "uniform"  # the policy that draws every action equally often
 
-_NO_FACTS: dict[str, Any] = dict.fromkeys(
-    ("rho", "risk", "reg", "reg_rows", "lam", "sharpen", "translation", "nu", "model", "seed")
-)
-
 
 def policy_facts(loaded: LoadedPolicy) -> dict[str, Any]:
-    """The lineage columns of a policy: on what it was trained, and how."""
-    policy, settings = loaded.policy, loaded.policy.lineage.settings
-    risk, reg, reg_rows = (_text(settings.get(key)) for key in ("risk", "reg", "reg-rows"))
-    deep = policy.network.model.startswith("resnet")
-    return {
-        "policy": loaded.name,
-        "policy_sha256": loaded.source.sha256,
-        **_data_facts(policy.lineage),
-        "rho": round(policy.training_known / policy.training_rows, 6) if policy.training_rows else None,
-        "method": method_name(risk, reg, reg_rows or "all", deep=deep) if risk and reg else SUPERVISED,
-        "risk": risk,
-        "reg": reg,
-        "reg_rows": reg_rows,
-        "lam": _number(settings.get("lam")) if reg != "none" else None,
-        "sharpen": _number(settings.get("sharpen")) if reg != "none" else None,
-        "translation": _number(settings.get("translation")),
-        "nu": _number(settings.get("nu")),
-        "model": policy.network.model,
-        "seed": _whole_number(settings.get("seed")),
-        "known": policy.training_known if policy.training_rows else None,
-        "missing": policy.training_rows - policy.training_known if policy.training_rows else None,
-    }
+    """Of a policy file: the data and the settings of its training."""
+    policy, step = loaded.policy, loaded.policy.lineage
+    rows, known, model = policy.training_rows, policy.training_known, policy.network.model
+    sizes = {"rho": round(known / rows, 6), "known": known, "missing": rows - known} if rows else {}
+    trained = train_settings(step) if step.command == "train" else {}
+    settings = {**trained, **_data_settings(step), **sizes, "model": model}
+    return _facts(loaded.name, loaded.source.sha256, _method(trained, model), settings, step.settings.get("seed"))
 
 
 def logging_facts(log: Log) -> dict[str, Any]:
-    """The lineage columns of the policy that made the log."""
-    step = log.lineages[0]
-    made = step.origin("make-logs") if step is not None else None
+    """Of the policy that made the log."""
+    settings = _log_settings(log)
+    return _facts(LOGGING_POLICY, None, LOGGING_POLICY, {**settings, "model": settings.get("logs.logging_model")})
+
+
+def untrained_facts(name: str, sha256: str | None, log: Log) -> dict[str, Any]:
+    """Of the uniform policy, and of a file of probabilities, which does not say how it was trained: its name is its
+    method, its data the log's."""
+    return _facts(name, sha256, name.removesuffix(".parquet"), _log_settings(log))
+
+
+def _facts(policy: str, sha256: str | None, method: str, settings: dict[str, Any], seed: Any = None) -> dict[str, Any]:
     return {
-        **_NO_FACTS,
-        "policy": LOGGING_POLICY,
-        "policy_sha256": None,
-        **_log_data_facts(log),
-        "method": LOGGING_POLICY,
-        "model": _text(made.settings.get("logging-model")) if made is not None else None,
+        "policy": policy,
+        "policy_sha256": sha256,
+        "method": method,
+        "seed": seed if isinstance(seed, int) and not isinstance(seed, bool) else None,
+        "settings": encode_settings(settings),
     }
 
 
-def uniform_facts(log: Log) -> dict[str, Any]:
-    """Of the policy that knows nothing; on the log's own data."""
-    return {**_NO_FACTS, "policy": UNIFORM, "policy_sha256": None, **_log_data_facts(log), "method": UNIFORM}
+def _method(trained: dict[str, Any], model: str) -> str:
+    risk, reg, reg_rows = trained.get("risk"), trained.get("reg"), trained.get("reg_rows", "all")
+    named = method_name(risk, reg, reg_rows, deep=model.startswith("resnet")) if risk and reg else SUPERVISED
+    return str(trained.get("method", named))
 
 
-def foreign_facts(name: str, sha256: str, log: Log) -> dict[str, Any]:
-    """Of a file of probabilities. It does not say how it was trained: its name is its method, its data the log's."""
-    method = name.removesuffix(".parquet")
-    return {**_NO_FACTS, "policy": name, "policy_sha256": sha256, **_log_data_facts(log), "method": method}
-
-
-def _log_data_facts(log: Log) -> dict[str, Any]:
+def _log_settings(log: Log) -> dict[str, Any]:
     step = log.lineages[0]
-    return _data_facts(step) if step is not None else {"dataset": log.stem, "tau": None}
+    return {"dataset": log.stem} if step is None else _data_settings(step)
 
 
-def _data_facts(step: Step) -> dict[str, Any]:
-    """Which data, as far back as the lineage tells: make-logs' dataset and τ, or the foreign file's name."""
+def _data_settings(step: Step) -> dict[str, Any]:
+    """Which data, as far back as the lineage tells: make-logs' dataset and τ, or the foreign file's name; and how the
+    log was masked and made."""
     made = step.origin("make-logs")
+    settings = {**step_settings(step.origin("mask"), "mask."), **step_settings(made, "logs.")}
     if made is not None:
-        return {"dataset": _text(made.settings.get("dataset")), "tau": _number(made.settings.get("tau"))}
+        return {**settings, "dataset": settings.get("logs.dataset"), "tau": settings.get("logs.tau")}
     while step.inputs and step.inputs[0].step is not None:
         step = step.inputs[0].step
     name = step.inputs[0].name if step.inputs else None
-    return {"dataset": name.removesuffix(".parquet") if name else None, "tau": None}
-
-
-def _text(value: Any) -> str | None:
-    return value if isinstance(value, str) else None
-
-
-def _whole_number(value: Any) -> int | None:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
-
-
-def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    return {**settings, "dataset": name.removesuffix(".parquet") if name else None}

@@ -10,7 +10,16 @@ from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.grid import DRAWN, Wanted, cell_of, ordered, title_of
 from s2bl_cli.reporting.published import SEEDS, SEEDS_KUAIREC, SOURCE, paper
 from s2bl_cli.reporting.quantities import ACCURACIES, Quantity, quantity
-from s2bl_cli.reporting.selection import KEY_TITLES, check_metric, check_runs, is_reference, key_text, of_metric, places
+from s2bl_cli.reporting.selection import (
+    check_metric,
+    check_runs,
+    is_at,
+    is_reference,
+    key_text,
+    key_title,
+    of_metric,
+    places,
+)
 from s2bl_cli.reporting.significance import LEVEL, p_value
 from s2bl_cli.reporting.table import Cell, Row, Table
 
@@ -30,7 +39,7 @@ def against_paper(frame: pl.DataFrame, wanted: Wanted) -> Table:
     absent = 0
     for values in places(learned, KEYS):
         place = dict(zip(KEYS, values, strict=True))
-        here = learned.filter(pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in place.items()))
+        here = learned.filter(is_at(KEYS, values))
         logging_model = _logging_model(frame, place)
         for method in ordered(here["method"].unique().to_list()):
             ours = cell_of(here.filter(pl.col("method") == method), shown.unit)
@@ -54,7 +63,7 @@ def against_paper(frame: pl.DataFrame, wanted: Wanted) -> Table:
         notes.append(SIGNIFICANCE_NOTE)
     notes.append(f"Paper: {SOURCE}; mean ± std over {SEEDS} runs ({SEEDS_KUAIREC} for KuaiRec).")
     caption = " ".join(filter(None, (shown.title, shown.unit.words))) + ", ours and the paper's"
-    names = (*(KEY_TITLES.get(key, key) for key in KEYS), "method")
+    names = (*map(key_title, KEYS), "method")
     return Table(names, ("Ours", "Paper", "Difference"), tuple(rows), caption, (), tuple(notes))
 
 
@@ -105,7 +114,4 @@ def _logging_cell(frame: pl.DataFrame, place: Mapping[str, Any]) -> Cell | None:
 
 
 def _of_logging(frame: pl.DataFrame, place: Mapping[str, Any]) -> pl.DataFrame:
-    return frame.filter(
-        (pl.col("method") == LOGGING_POLICY)
-        & pl.all_horizontal(pl.col(name).eq_missing(pl.lit(place[name])) for name in ("dataset", "tau"))
-    )
+    return frame.filter(is_at(("method", "dataset", "tau"), (LOGGING_POLICY, place["dataset"], place["tau"])))

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.quantities import Quantity, Unit
-from s2bl_cli.reporting.selection import KEY_TITLES
+from s2bl_cli.reporting.selection import key_title
 from s2bl_cli.reporting.table import Cell, Row, Table
 
 _RELATIONS: dict[str, Callable[[float, float], bool]] = {
@@ -122,7 +122,7 @@ def _values(cells: Sequence[Cell], methods: Sequence[str], table: Table) -> dict
 def _is_at(row: Row, claim: Claim, table: Table) -> bool:
     keys = dict(zip(table.key_names, row[0], strict=True))
     for name, value in claim.at:
-        title = KEY_TITLES.get(name, name)
+        title = key_title(name)
         if title not in keys:
             raise SettingError(
                 f"--check {one_line(claim.text, 80)!r}: the table's rows are by {', '.join(table.key_names)}, "

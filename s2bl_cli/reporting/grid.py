@@ -7,17 +7,19 @@ from typing import Any
 
 import polars as pl
 
-from s2bl_cli.contract.scores import LOGGING_POLICY, SCHEMA
+from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.reporting.quantities import ACCURACIES, HEALTH, VERDICTS, Quantity, Unit, quantity
 from s2bl_cli.reporting.selection import (
-    KEY_TITLES,
     REFERENCES,
     check_metric,
     check_runs,
+    is_at,
     is_reference,
     key_text,
+    key_title,
+    listed,
     of_metric,
     places,
 )
@@ -25,7 +27,7 @@ from s2bl_cli.reporting.significance import differing_marked
 from s2bl_cli.reporting.table import Cell, Row, Table
 
 DRAWN = "sampled-accuracy"
-OF_THE_LOG = ("dataset", "tau", "log", "log_sha256", "split", "label")  # what a policy that was not trained has too
+_OF_THE_LOG = ("dataset", "tau", "log", "log_sha256", "split", "label")
 _NO_KEYS = ("method", "value", "stderr", "low", "high", "note", "metric", "seed", "rows")
 
 SIGNIFICANCE_NOTE = (
@@ -43,16 +45,17 @@ class Wanted:
     significance: bool = False
 
 
-def parsed_group_by(text: str | None) -> tuple[str, ...]:
+def parsed_group_by(text: str | None, columns: Sequence[str]) -> tuple[str, ...]:
     """`dataset,tau,lam` → the names, each a column that can make rows."""
     if text is None:
         return ()
     names = tuple(part.strip() for part in text.split(","))
-    allowed = [name for name in SCHEMA.names if name not in _NO_KEYS]
-    if not set(names) <= set(allowed) or len(set(names)) < len(names):
+    allowed = [name for name in columns if name not in _NO_KEYS]
+    wrong = [name for name in names if name not in allowed]
+    if wrong or len(set(names)) < len(names):
         raise SettingError(
-            f"--group-by must be columns of {', '.join(allowed)}, each once and with commas between them, "
-            f"found {one_line(text, 60)!r}"
+            f"--group-by must be columns of {listed(allowed, (*wrong, '')[0])}, each once and with commas between "
+            f"them, found {one_line(text, 60)!r}"
         )
     return names
 
@@ -82,20 +85,22 @@ def grid(
         rows.append((tuple(map(key_text, values)), marked(row, shown, significance=wanted.significance)))
     titles = (*map(title_of, columns), *(_reference_title(name, wanted.metric) for name in references))
     names = (*columns, *references)
-    left_out = ordered([name for name in _trained(frame) if name not in columns]) if methods is None else []
+    trained = frame.filter(~is_reference())["method"].unique().to_list()
+    left_out = ordered([name for name in trained if name not in columns]) if methods is None else []
     notes = [
         *wins(rows, titles, shown),
-        *([SIGNIFICANCE_NOTE] if _any_differs(rows) else []),
+        *([SIGNIFICANCE_NOTE] if any(cell.differs for _, row in rows for cell in row) else []),
         *notes,
         *([f"Without a score of {wanted.metric}, and so not here: {', '.join(left_out)}."] if left_out else []),
     ]
     caption = ", ".join((" ".join(filter(None, (shown.title, shown.unit.words))), runs_told(list(cells.values()))))
-    heads = tuple(shown.by if key == "label" else KEY_TITLES.get(key, key) for key in keys)
+    heads = tuple(shown.by if key == "label" else key_title(key) for key in keys)
     return Table(heads, titles, tuple(rows), caption, names, tuple(notes))
 
 
-def _trained(frame: pl.DataFrame) -> list[str]:
-    return frame.filter(~is_reference())["method"].unique().to_list()
+def is_of_the_log(name: str) -> bool:
+    """Whether a policy that was not trained has the column too."""
+    return name in _OF_THE_LOG or name.startswith("logs.")
 
 
 def row_keys(scores: pl.DataFrame, wanted: Wanted, keys: Sequence[str]) -> tuple[str, ...]:
@@ -148,10 +153,8 @@ def _reference_title(name: str, metric: str) -> str:
 
 
 def _reference_cell(scores: pl.DataFrame, keys: Mapping[str, Any]) -> Cell:
-    shared = [name for name in OF_THE_LOG if name in keys]
-    here = scores.filter(
-        pl.all_horizontal(pl.col(name).eq_missing(pl.lit(keys[name])) for name in shared) if shared else pl.lit(True)
-    )
+    shared = [name for name in keys if is_of_the_log(name)]
+    here = scores.filter(is_at(shared, [keys[name] for name in shared]) if shared else pl.lit(True))
     # The same rows in another file, such as a masked copy: another digest, the same number.
     here = here.unique(["dataset", "tau", "value", "rows"], maintain_order=True)
     if here.select("dataset", "tau").n_unique() > 1:
@@ -185,10 +188,6 @@ def wins(rows: Sequence[Row], titles: Sequence[str], shown: Quantity) -> list[st
     counts = [(title, sum(cells[i].is_best for cells in compared)) for i, title in enumerate(titles)]
     told = ", ".join(f"{title} {count}" for title, count in sorted(counts, key=lambda pair: -pair[1]) if count)
     return [f"Best of its row, out of {len(compared)}: {told}."]
-
-
-def _any_differs(rows: Sequence[Row]) -> bool:
-    return any(cell.differs for _, cells in rows for cell in cells)
 
 
 def ordered(methods: Sequence[str]) -> list[str]:

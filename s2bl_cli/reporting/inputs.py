@@ -15,6 +15,7 @@ from s2bl_cli.contract.parquet_documents import read_document
 from s2bl_cli.contract.scores import read_scores_files
 from s2bl_cli.errors import ContractError
 from s2bl_cli.reporting.figures.figure import LogPropensities
+from s2bl_cli.reporting.selection import with_settings
 
 
 @dataclass(frozen=True)
@@ -31,15 +32,12 @@ def read_inputs(names: Sequence[str], *, with_figures: bool, with_logs: bool) ->
     `with_logs` also takes logs that other tools made, which say of themselves nothing at all.
     """
     with open_inputs(names, folders=True) as files:
-        kinds = [_kind(file) for file in files]
-        is_history = [with_figures and kind == KIND_HISTORY for kind in kinds]
-        is_log = [(with_figures and kind == KIND_LOGS) or (with_logs and kind is None) for kind in kinds]
-        histories = [file for file, chosen in zip(files, is_history, strict=True) if chosen]
-        logs = [file for file, chosen in zip(files, is_log, strict=True) if chosen]
+        kinds = [(file, _kind(file)) for file in files]
+        histories = [file for file, kind in kinds if with_figures and kind == KIND_HISTORY]
+        logs = [file for file, kind in kinds if (with_figures and kind == KIND_LOGS) or (with_logs and kind is None)]
         rest = [file for file in files if file not in histories and file not in logs]
         scores, lineages = read_scores_files(rest) if rest else (None, [])
-        history = pl.from_arrow(read_history_files(histories)[0]) if histories else None
-        assert history is None or isinstance(history, pl.DataFrame)
+        history = with_settings(read_history_files(histories)[0]) if histories else None
         return Inputs(scores, tuple(lineages), history, tuple(_propensities(file) for file in logs))
 
 

@@ -144,7 +144,7 @@ def wanted_of(frame: pl.DataFrame, settings: ReportSettings, table: str) -> Want
     metric = settings.metric or ("" if table == OPE else default_metric(frame))
     if settings.metric is not None:
         check_metric(frame, settings.metric)
-    return Wanted(metric, parsed_group_by(settings.group_by), settings.significance)
+    return Wanted(metric, parsed_group_by(settings.group_by, frame.columns), settings.significance)
 
 
 def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
@@ -184,6 +184,7 @@ def make_claims(frame: pl.DataFrame, wishes: Wishes) -> list[Verdict]:
         old_scores, _ = read_scores([claims.baseline])
         old = selected_scores(old_scores, wishes.where)
         check_metric(old, wanted.metric)
+        parsed_group_by(settings.group_by, old.columns)
         results += compared_with_baseline(table, TABLES.load(name)(old, wanted), shown, claims.tolerance)
     return results
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from s2bl_cli.contract.history import HistoryRow, write_history
+from s2bl_cli.contract.settings_text import encode_settings, train_settings
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.train import Trained
 
@@ -14,16 +15,14 @@ def write_curves(
         HistoryRow(
             policy=name,
             method=settings.name,
-            lam=one.combination.lam if settings.reg_name != "none" else None,
-            sharpen=one.combination.sharpen,
-            nu=one.combination.nu,
-            translation=one.combination.translation,
             seed=one.seed,
+            settings=recorded,
             epoch=epoch,
             quantity=quantity,
             value=value,
         )
         for one, name in zip(trained, names, strict=True)
+        for recorded in [encode_settings(train_settings(one.policy.lineage))]
         for epoch, quantity, value in one.curves
     ]
     write_history(rows, trained[0].policy.lineage, target, force=force)

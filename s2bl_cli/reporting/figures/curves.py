@@ -10,7 +10,7 @@ from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, looks, panels
 from s2bl_cli.reporting.grid import DRAWN, cells_by, ordered, title_of
 from s2bl_cli.reporting.quantities import ACCURACIES, quantity
-from s2bl_cli.reporting.selection import check_runs, is_reference, key_text, of_metric, places
+from s2bl_cli.reporting.selection import check_runs, is_at, is_reference, key_text, of_metric, places
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -34,9 +34,7 @@ def accuracy_curves(
     figure, axes = panels(len(found))
     look = looks({name: name for name in ordered(learned["method"].unique().to_list())})
     for axis, place in zip(axes, found, strict=True):
-        here = learned.filter(
-            pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(panel_keys, place, strict=True))
-        )
+        here = learned.filter(is_at(panel_keys, place))
         ticks = sorted(here[x].unique().to_list())
         for i, (method, its) in enumerate(look.items()):
             cells = cells_by(here.filter(pl.col("method") == method), [x], shown.unit)
@@ -65,7 +63,7 @@ def accuracy_curves(
     return figure
 
 
-_WORDS = {"tau": "τ = {}", "rho": "ρ = {}", "known": "{} known rows", "seed": "seed {}", "lam": "λ = {}"}
+_WORDS = {"tau": "τ = {}", "rho": "ρ = {}", "known": "{} known rows"}
 
 
 def panel_title(keys: Sequence[str], place: Sequence[object]) -> str:

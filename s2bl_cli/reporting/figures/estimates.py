@@ -12,7 +12,7 @@ from s2bl_cli.reporting.figures.figure import Figure, FigureData
 from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, panels
 from s2bl_cli.reporting.grid import ordered, title_of
 from s2bl_cli.reporting.quantities import ESTIMATORS, TRUE_RISK, short_title
-from s2bl_cli.reporting.selection import REFERENCES, check_runs, of_metric
+from s2bl_cli.reporting.selection import REFERENCES, check_runs, is_at, of_metric
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
@@ -38,9 +38,7 @@ def draw(data: FigureData) -> "Drawing":
     figure, axes = panels(len(rows), height=0.8 + 0.24 * len(there), what="panels, one a policy and log,")
     told = 4 if places["log"].n_unique() > 1 else 3  # a log that is the only one needs no name
     for axis, place in zip(axes, rows, strict=True):
-        here = scores.filter(
-            pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(_PLACE, place, strict=True))
-        )
+        here = scores.filter(is_at(_PLACE, place))
         truth = of_metric(here, TRUE_RISK)["value"].to_list()
         if truth:
             axis.axvline(

@@ -8,13 +8,12 @@ from s2bl_cli.errors import ContractError, one_line
 from s2bl_cli.reporting.figures.figure import Figure, FigureData
 from s2bl_cli.reporting.figures.style import legend_below, looks, panels
 from s2bl_cli.reporting.grid import ordered, title_of
+from s2bl_cli.reporting.selection import differing_hyperparameters, key_text, key_title
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as Drawing
 
 _FIRST = ("loss", "risk", "regulariser")
-_SETTINGS = ("lam", "sharpen", "nu", "translation")
-_SIGNS = {"lam": "λ", "sharpen": "β", "nu": "ν", "translation": "t"}
 _MARKS = 8  # to a line: a marker at every epoch would be a caterpillar
 
 
@@ -65,13 +64,13 @@ def draw(data: FigureData) -> "Drawing":
 
 
 def _lines(history: pl.DataFrame) -> dict[str, pl.DataFrame]:
-    """One line a method and its settings; a setting is named where one method has several."""
-    telling = [name for name in _SETTINGS if history.group_by("method").agg(pl.col(name).n_unique())[name].max() != 1]
+    """One line per method and hyperparameters; one is named where some method has several values of it."""
+    telling = differing_hyperparameters(history)
     lines = {}
     for method in ordered(history["method"].unique().to_list()):
         runs = history.filter(pl.col("method") == method)
         for values, run in runs.group_by(telling, maintain_order=True) if telling else [((), runs)]:
-            told = [f"{_SIGNS[k]} = {v:g}" for k, v in zip(telling, values, strict=True) if v is not None]
+            told = [f"{key_title(k)} = {key_text(v)}" for k, v in zip(telling, values, strict=True) if v is not None]
             lines[", ".join([title_of(method), *told])] = run
     return lines
 

@@ -18,7 +18,7 @@ from s2bl_cli.reporting.figures.figure import Figure, FigureData
 from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, log_axis, panels
 from s2bl_cli.reporting.grid import finite, ordered, title_of
 from s2bl_cli.reporting.quantities import WEIGHT_SHARE, WEIGHTS, quantity
-from s2bl_cli.reporting.selection import REFERENCES, key_text, of_metric
+from s2bl_cli.reporting.selection import REFERENCES, differing_hyperparameters, is_at, key_text, key_title, of_metric
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
 
 _PLACE = ("dataset", "tau", "log", "split", "log_sha256")
 _TITLE = 3  # of these, so many are told
-_POLICY = ("method", "rho", "lam", "seed", "policy")
 _MARKS: dict[str, dict[str, Any]] = {
     "mean-weight": {"marker": "o", "color": "#000000"},
     "weight-p99": {"marker": "^", "color": "#e69f00"},
@@ -56,29 +55,27 @@ def draw(data: FigureData) -> "Drawing":
     shares = shares if others.is_empty() else others  # on its own log, its weights are 1
     places = sorted(shares.select(_PLACE).unique().iter_rows(), key=str)
     order = [*ordered(shares["method"].unique().to_list()), *REFERENCES]
-    most = max(shares.group_by(_PLACE).agg(n=pl.struct(_POLICY).n_unique())["n"].to_list())
+    names = ("method", "rho", *differing_hyperparameters(shares), "seed", "policy")
+    most = max(shares.group_by(_PLACE).agg(n=pl.struct(names).n_unique())["n"].to_list())
     figure, axes = panels(len(places), width=6.5, height=1.0 + 0.8 * most, what="logs")
     for axis, place in zip(axes, places, strict=True):
-        here, marks_here = _of(shares, _PLACE, place), _of(marks, _PLACE, place)
+        here, marks_here = shares.filter(is_at(_PLACE, place)), marks.filter(is_at(_PLACE, place))
         policies = sorted(
-            here.select(_POLICY).unique().iter_rows(), key=lambda row: (order.index(row[0]), *map(str, row[1:]))
+            here.select(names).unique().iter_rows(), key=lambda row: (order.index(row[0]), *map(str, row[1:]))
         )[::-1]
         tallest = max(here["value"].to_list())
         scale = _TALLEST / tallest if tallest > 0 else 1.0  # one for all policies: bars can be compared
         drawn: list[float] = []
         for bottom, policy in enumerate(policies):
-            named = {row["metric"]: row["value"] for row in _of(marks_here, _POLICY, policy).iter_rows(named=True)}
-            drawn += _histogram(axis, bottom, _of(here, _POLICY, policy), scale, named)
+            own = is_at(names, policy)
+            named = {row["metric"]: row["value"] for row in marks_here.filter(own).iter_rows(named=True)}
+            drawn += _histogram(axis, bottom, here.filter(own), scale, named)
         _finish_axis(axis, min(drawn), max(drawn))
         axis.set_ylim(-0.35, len(policies) - 0.1)
-        axis.set_yticks([bottom + _NAME for bottom in range(len(policies))], _labels(policies))
+        axis.set_yticks([bottom + _NAME for bottom in range(len(policies))], _labels(names, policies))
         axis.set_title(panel_title(_PLACE[:_TITLE], place[:_TITLE]))
     legend_below(figure, axes)
     return figure
-
-
-def _of(frame: pl.DataFrame, names: Sequence[str], values: Sequence[object]) -> pl.DataFrame:
-    return frame.filter(pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(names, values, strict=True)))
 
 
 def _histogram(axis: "Axes", bottom: int, shares: pl.DataFrame, scale: float, marks: dict[str, float]) -> list[float]:
@@ -122,9 +119,9 @@ def _finish_axis(axis: "Axes", least: float, largest: float) -> None:
     axis.set_xlabel("weight π/p of a known row (1 on average); the first bar begins at 0")
 
 
-def _labels(policies: Sequence[tuple[object, ...]]) -> list[str]:
+def _labels(names: Sequence[str], policies: Sequence[tuple[object, ...]]) -> list[str]:
     """With the file's name where two policies would be called alike."""
-    told = [_label(policy) for policy in policies]
+    told = [_label(names, policy) for policy in policies]
     often = Counter(told)
     return [
         f"{label}\n{one_line(policy[-1], 40)}" if often[label] > 1 else label
@@ -132,12 +129,11 @@ def _labels(policies: Sequence[tuple[object, ...]]) -> list[str]:
     ]
 
 
-def _label(policy: tuple[object, ...]) -> str:
-    method, rho, lam, seed, _ = policy
-    told = [
-        f"{sign} {key_text(value)}" for sign, value in (("ρ", rho), ("λ", lam), ("seed", seed)) if value is not None
-    ]
-    return "\n".join(filter(None, (title_of(str(method)), ", ".join(told))))
+def _label(names: Sequence[str], policy: tuple[object, ...]) -> str:
+    """The method, and what it was trained with; the policy's own name, the last, is left to `_labels`."""
+    trained = zip(names[1:-1], policy[1:-1], strict=True)
+    told = [f"{key_title(name)} {key_text(value)}" for name, value in trained if value is not None]
+    return "\n".join(filter(None, (title_of(str(policy[0])), ", ".join(told))))
 
 
 FIGURE = Figure("Weights of the policies on the log", lacks, draw)

@@ -16,13 +16,12 @@ _SPECIAL = {
     ">": "$>$",
     "|": "$|$",
 }
+_GREEK = (
+    *("alpha", "beta", "gamma", "delta", "varepsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu"),
+    *("xi", "pi", "rho", "sigma", "tau", "upsilon", "varphi", "chi", "psi", "omega"),
+)  # any may be a hyperparameter's symbol
 _SIGNS = {
-    "τ": r"$\tau$",
-    "ρ": r"$\rho$",
-    "λ": r"$\lambda$",
-    "ν": r"$\nu$",
-    "β": r"$\beta$",
-    "π": r"$\pi$",
+    **{sign: rf"$\{name}$" for sign, name in zip("αβγδεζηθικλμνξπρστυφχψω", _GREEK, strict=True)},
     "₀": "$_0$",
     "‖": r"$\|$",
     "±": r"$\pm$",

@@ -12,7 +12,7 @@ import polars as pl
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.grid import OF_THE_LOG, Wanted, cell_of, finite, marked, ordered, title_of
+from s2bl_cli.reporting.grid import Wanted, cell_of, finite, is_of_the_log, marked, ordered, title_of
 from s2bl_cli.reporting.quantities import (
     ESTIMATORS,
     HEALTH,
@@ -25,11 +25,11 @@ from s2bl_cli.reporting.quantities import (
 )
 from s2bl_cli.reporting.report import Health
 from s2bl_cli.reporting.selection import (
-    KEY_TITLES,
     REFERENCES,
     check_runs,
     is_reference,
     key_text,
+    key_title,
     metrics_of,
     of_metric,
     places,
@@ -69,10 +69,10 @@ def build(frame: pl.DataFrame, wanted: Wanted) -> Table:
             how = quantity(metric) if metric != TRUE_RISK else Quantity(TRUTH, quantity("ips").unit, "high")
             title = TRUTH if metric == TRUE_RISK else short_title(metric)
             rows.append(((*map(key_text, values), title), marked(row, how, significance=wanted.significance)))
-    notes += verdict_lines(frame)
+    notes += [health.line for health in verdicts(frame)]
     titles = tuple(map(title_of, columns))
     caption = f"Expected reward estimated from the log: {_numbers_told(frame, rows)}"
-    names = (*(KEY_TITLES.get(key, key) for key in keys), "estimator")
+    names = (*map(key_title, keys), "estimator")
     return Table(names, titles, tuple(rows), caption, tuple(columns), tuple(dict.fromkeys(notes)))
 
 
@@ -93,7 +93,7 @@ def _address(method: str, values: Sequence[Any], keys: Sequence[str]) -> tuple[A
 
 def _place_names(method: str, keys: Sequence[str]) -> list[str]:
     """What tells a policy's place; one that was not trained has only its log's."""
-    return [name for name in keys if method not in REFERENCES or name in OF_THE_LOG]
+    return [name for name in keys if method not in REFERENCES or is_of_the_log(name)]
 
 
 def _cell(scores: pl.DataFrame, method: str) -> Cell:
@@ -116,12 +116,8 @@ def _cell(scores: pl.DataFrame, method: str) -> Cell:
 EMPTY_VERDICT = "unknown"
 
 
-def verdict_lines(frame: pl.DataFrame) -> list[str]:
-    """One line a policy and log: the verdict and its reason. The logging policy on its own log needs none."""
-    return [health.line for health in verdicts(frame)]
-
-
 def verdicts(frame: pl.DataFrame) -> Iterator[Health]:
+    """One per policy and log: the verdict and its reason. The logging policy on its own log needs none."""
     judged = frame.filter((pl.col("metric") == HEALTH) & (pl.col("method") != LOGGING_POLICY))
     for row in judged.iter_rows(named=True):
         level = round(row["value"]) if row["value"] in (0, 1, 2) else 0
