@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from s2bl_cli.cost_models.action_logits import Standardisation
-from s2bl_cli.models.adam import Adam
+from s2bl_cli.policies.adam import Adam
 
 
 class Batches:

@@ -19,20 +19,13 @@ import numpy as np
 import torch
 
 from s2bl_cli.contract.logs.reading import open_logs
-from s2bl_cli.models.network import network_from
+from s2bl_cli.policies.network import network_from
+from s2bl_cli.training.learner import Run
+from s2bl_cli.training.run import TrainingRun
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.train import train_policies
 
 SEEDS = (0, 1, 2)
 SHARES = (0.02, 0.2)
-
-
-class Silent:
-    def begin(self, fit, unit):
-        pass
-
-    def epoch_done(self, fit, news):
-        pass
 
 
 def s2bl(*words):
@@ -66,9 +59,8 @@ class Bench:
     def values(self, share, seed, **settings):
         """SNIPS of the draws and of the likeliest action, in per cent."""
         with open_logs([self.masked(share, seed)]) as log:
-            (trained,) = train_policies(
-                log, TrainSettings(seed=seed, **settings), torch.device("cpu"), lambda what, epochs: Silent()
-            )
+            training = TrainingRun(log, TrainSettings(seed=seed, **settings).resolved())
+            (trained,) = training.policies(Run(torch.device("cpu")))
         hidden = self._hidden(share, seed)
         network = network_from(trained.policy.network, trained.policy.tensors, "policy")
         with torch.no_grad():

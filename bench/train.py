@@ -55,19 +55,19 @@ DOCS = Path(__file__).resolve().parent.parent / "docs"
 PAGE, FIGURE = DOCS / "benchmarks.md", DOCS / "figures" / "bench-train.svg"
 OPENING, CLOSING = "<!-- measured:train -->\n", "<!-- /measured -->"
 
-# The command itself, its epochs timed by whoever watches it. Imported before the command sets it, torch needs
+# The command itself, its epochs timed. Imported before the command sets it, torch needs
 # OMP_WAIT_POLICY from the environment.
 TRAIN_PROGRAM = """
 import json, re, sys, time
 from s2bl_cli.app import main
-from s2bl_cli.training.watching import ProgressWatcher
-marks, epochs = [], []
-def begin(self, fit, unit):
-    marks[:] = [time.perf_counter()]
-def epoch_done(self, fit, news):
-    marks.append(time.perf_counter())
-    epochs.append(marks[-1] - marks[-2])
-ProgressWatcher.begin, ProgressWatcher.epoch_done = begin, epoch_done
+from s2bl_cli.training.loop import Loop
+epochs, train_epoch = [], Loop.train_epoch
+def timed(loop, state):
+    started = time.perf_counter()
+    metrics = train_epoch(loop, state)
+    epochs.append(time.perf_counter() - started)
+    return metrics
+Loop.train_epoch = timed
 try:
     main()
 finally:

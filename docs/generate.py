@@ -23,14 +23,14 @@ from typing import Any
 from typer.testing import CliRunner
 
 from s2bl_cli.app import VERBS, app, verb_command
-from s2bl_cli.objectives.methods import DEFAULT_LAM, METHODS
+from s2bl_cli.objectives.hyperparameters import Hyperparameter
+from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import (
     BOUNDS,
     COST_MODELS,
     DATASETS,
     DIVERGENCES,
     ESTIMATORS,
-    EXACT_FORMS,
     FIGURES,
     FORMATS,
     HEALTH,
@@ -181,6 +181,37 @@ def _entries(registry: Registry) -> str:
     return _table((registry.kind, "what it is"), rows)
 
 
+def _risks() -> str:
+    rows = []
+    for name, entry in RISKS.entries.items():
+        risk = RISKS.load(name)
+        rows.append((f"`{name}`", entry.summary, _formula(risk.text), _hyperparameters(risk.hyperparameters)))
+    return _table(("risk", "what it is", "formula", "hyperparameters"), rows)
+
+
+def _regularisers() -> str:
+    rows = []
+    for name, entry in REGULARISERS.entries.items():
+        term = REGULARISERS.load(name)
+        words = (f"`{name}`", entry.summary, _formula(term.text), _lam(name), _hyperparameters(term.hyperparameters))
+        rows.append(words)
+    return _table(("regulariser", "what it is", "formula", "default λ", "hyperparameters"), rows)
+
+
+def _exact_forms() -> str:
+    exact = {name: REGULARISERS.load(name).exact for name in REGULARISERS.names}
+    rows = [(f"`{name}`", _formula(form.text)) for name, form in exact.items() if form is not None]
+    return _table(("regulariser", "its exact form"), rows)
+
+
+def _formula(text: str) -> str:
+    return f"`{text}`" if text else ""
+
+
+def _hyperparameters(declared: Sequence[Hyperparameter]) -> str:
+    return ", ".join(f"{one.symbol} (`--{one.name}`, {one.default_text or 'off'})" for one in declared)
+
+
 def _methods() -> str:
     rows = [
         (
@@ -188,7 +219,7 @@ def _methods() -> str:
             m.title,
             f"`{m.risk}`",
             f"`{m.reg}`",
-            m.reg_rows if m.reg != "none" else "",
+            m.reg_rows if REGULARISERS.load(m.reg).needs else "",
             _lam(m.reg),
             m.summary,
         )
@@ -198,7 +229,8 @@ def _methods() -> str:
 
 
 def _lam(reg: str) -> str:
-    return f"{DEFAULT_LAM[reg]:g}" if reg != "none" else ""
+    regulariser = REGULARISERS.load(reg)
+    return f"{regulariser.default_lam:g}" if regulariser.needs else ""
 
 
 def _commands(page: Path) -> str:
@@ -211,9 +243,9 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "commands": _commands,
     "datasets": lambda page: _entries(DATASETS),
     "models": lambda page: _entries(MODELS),
-    "risks": lambda page: _entries(RISKS),
-    "regularisers": lambda page: _entries(REGULARISERS),
-    "exact-forms": lambda page: _entries(EXACT_FORMS),
+    "risks": lambda page: _risks(),
+    "regularisers": lambda page: _regularisers(),
+    "exact-forms": lambda page: _exact_forms(),
     "cost-models": lambda page: _entries(COST_MODELS),
     "optimizers": lambda page: _entries(OPTIMIZERS),
     "schedules": lambda page: _entries(SCHEDULES),

@@ -24,7 +24,7 @@ def counted(number: int, thing: str, things: str | None = None) -> str:
 
 
 def few_steps(steps: int) -> str:
-    return f"only {steps} steps of training were taken, which few policies get far with: raise --epochs"
+    return f"only {steps} training steps; the policy is probably undertrained: raise --epochs"
 
 
 @dataclass(frozen=True)

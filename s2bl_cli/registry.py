@@ -35,8 +35,13 @@ class Registry:
         if name not in self.entries:
             known = ", ".join(self.entries)
             raise SettingError(f"unknown {self.kind} {name!r}: it must be one of {known}")
-        module, attribute = self.entries[name].target.split(":")
-        return getattr(import_module(f"s2bl_cli.{module}"), attribute)
+        return load_target(self.entries[name].target)
+
+
+def load_target(target: str) -> Any:
+    """`training.schedules:cosine` → the object."""
+    module, attribute = target.split(":")
+    return getattr(import_module(f"s2bl_cli.{module}"), attribute)
 
 
 DATASETS = Registry(
@@ -60,74 +65,69 @@ DATASETS = Registry(
 MODELS = Registry(
     "model",
     {
-        "linear": Entry("models.linear:build", "one linear map from context to logits"),
-        "mlp": Entry("models.mlp:build", "fully connected layers with ReLU between them (--hidden)"),
-        "resnet-v1": Entry("models.resnet:build_v1", "four blocks of one residual layer each, for images (--width)"),
-        "resnet-v2": Entry("models.resnet:build_v2", "four blocks of two residual layers each, for images (--width)"),
+        "linear": Entry("policies.linear:build", "one linear map from context to logits"),
+        "mlp": Entry("policies.mlp:build", "fully connected layers with ReLU between them (--hidden)"),
+        "resnet-v1": Entry("policies.resnet:build_v1", "four blocks of one residual layer each, for images (--width)"),
+        "resnet-v2": Entry("policies.resnet:build_v2", "four blocks of two residual layers each, for images (--width)"),
     },
 )
 
 RISKS = Registry(
     "risk",
     {
-        "tips": Entry("objectives.risks.tips:tips", "truncated inverse propensity score: mean(c·π/max(ν,p))"),
-        "ips": Entry("objectives.risks.ips:ips", "inverse propensity score: mean(c·π/p)"),
+        "tips": Entry("objectives.risks.tips:RISK", "truncated inverse propensity score"),
+        "ips": Entry("objectives.risks.ips:RISK", "inverse propensity score"),
         "banditnet": Entry(
-            "objectives.risks.banditnet:banditnet", "translated, for SNIPS: mean((c−t)·π/max(ν,p)) (--translation)"
+            "objectives.risks.banditnet:RISK", "SNIPS made trainable by a baseline that is subtracted from the costs"
         ),
-        "wnll": Entry("objectives.risks.wnll:wnll", "weighted log-likelihood: mean(c·log π/max(ν,p))"),
-        "pseudo": Entry("objectives.risks.pseudo:pseudo", "tips on all rows, missing costs filled in (--cost-model)"),
-        "ix": Entry("objectives.risks.ix:ix", "implicit exploration: mean(c·π/(p+γ)) (--smoothing γ)"),
-        "es": Entry("objectives.risks.es:es", "exponential smoothing: mean(c·π/p^α) (--smoothing α)"),
-        "ls": Entry("objectives.risks.ls:ls", "logarithmic smoothing: −mean(ln(1−λ·c·π/p))/λ (--smoothing λ)"),
-        "lse": Entry("objectives.risks.lse:lse", "log-sum-exponential: −ln(mean(exp(−λ·c·π/p)))/λ (--smoothing λ)"),
-        "os": Entry("objectives.risks.os:os", "optimistic shrinkage: mean(c·λw/(w²+λ)), w = π/p (--smoothing λ)"),
-        "none": Entry("objectives.risks.none:none", "no risk: the regulariser alone, no feedback used"),
+        "wnll": Entry("objectives.risks.wnll:RISK", "weighted log-likelihood"),
+        "pseudo": Entry("objectives.risks.pseudo:RISK", "tips on all rows, missing costs filled in (--cost-model)"),
+        "ix": Entry("objectives.risks.ix:RISK", "implicit exploration"),
+        "es": Entry("objectives.risks.es:RISK", "exponential smoothing"),
+        "ls": Entry("objectives.risks.ls:RISK", "logarithmic smoothing"),
+        "lse": Entry("objectives.risks.lse:RISK", "log-sum-exponential"),
+        "os": Entry("objectives.risks.os:RISK", "optimistic shrinkage of the weights"),
+        "none": Entry("objectives.risks.none:RISK", "no risk: the regulariser alone, no feedback used"),
     },
 )
 
 REGULARISERS = Registry(
     "regulariser",
     {
-        "wce": Entry("objectives.regularisers.wce:wce", "reverse KL as a propensity-weighted cross-entropy"),
-        "kl": Entry("objectives.regularisers.kl:kl", "KL divergence from the logging policy"),
+        "wce": Entry("objectives.regularisers.wce:REGULARISER", "reverse KL as a propensity-weighted cross-entropy"),
+        "kl": Entry("objectives.regularisers.kl:REGULARISER", "KL divergence from the logging policy"),
         "cce": Entry(
-            "objectives.regularisers.cce:cce", "cross-entropy with logged actions held to be better than usual"
+            "objectives.regularisers.cce:REGULARISER",
+            "cross-entropy with logged actions estimated to be better than usual",
         ),
-        "lpr": Entry("objectives.regularisers.lpr:lpr", "squared distance from a policy fitted to the logged actions"),
-        "none": Entry("objectives.regularisers.none:none", "no regulariser: the risk alone"),
-    },
-)
-
-EXACT_FORMS = Registry(
-    "regulariser with an exact form",
-    {
-        "wce": Entry("objectives.regularisers.wce:wce_exact", "cross-entropy with all of π₀, where the log stores it"),
-        "kl": Entry("objectives.regularisers.kl:kl_exact", "KL divergence from all of π₀, where the log stores it"),
+        "lpr": Entry(
+            "objectives.regularisers.lpr:REGULARISER", "squared distance from a policy fitted to the logged actions"
+        ),
+        "none": Entry("objectives.regularisers.none:REGULARISER", "no regulariser: the risk alone"),
     },
 )
 
 COST_MODELS = Registry(
     "cost model",
     {
-        "propensity": Entry("training.cost_filling:by_propensity", "isotonic in the propensity"),
-        "logistic": Entry("training.cost_filling:by_logistic", "logistic in context and action, as the paper's"),
+        "propensity": Entry("training.expected_rewards:by_propensity", "isotonic in the propensity"),
+        "logistic": Entry("training.expected_rewards:by_logistic", "logistic in context and action, as the paper's"),
     },
 )
 
 OPTIMIZERS = Registry(
     "optimizer",
     {
-        "adam": Entry("models.optimizers:adam", "Adam (Kingma & Ba 2015)"),
-        "adamw": Entry("models.optimizers:adamw", "Adam with decoupled weight decay (Loshchilov & Hutter 2019)"),
-        "sgd": Entry("models.optimizers:sgd", "plain stochastic gradient descent"),
+        "adam": Entry("policies.adam:adam", "Adam (Kingma & Ba 2015)"),
+        "adamw": Entry("policies.adam:adamw", "Adam with decoupled weight decay (Loshchilov & Hutter 2019)"),
+        "sgd": Entry("policies.sgd:Sgd", "plain stochastic gradient descent"),
     },
 )
 
 SCHEDULES = Registry(
     "schedule",
     {
-        "constant": Entry("training.schedules:constant", "the learning rate stays"),
+        "constant": Entry("training.schedules:constant", "constant learning rate"),
         "step": Entry("training.schedules:halved", "halved every 25 epochs, as in the paper"),
         "cosine": Entry("training.schedules:cosine", "half a cosine down to 0"),
         "one-cycle": Entry("training.schedules:one_cycle", "up for 30 % of the steps, then down to nearly 0"),
@@ -137,10 +137,10 @@ SCHEDULES = Registry(
 SELECTORS = Registry(
     "selector",
     {
-        "snips": Entry("training.selectors:snips", "self-normalised inverse propensity score"),
-        "ips": Entry("training.selectors:ips", "truncated inverse propensity score"),
-        "dr": Entry("training.selectors:dr", "doubly robust, with a logistic cost model"),
-        "ls-bound": Entry("training.selectors:ls_bound", "lower bound by logarithmic smoothing, at 95 %"),
+        "snips": Entry("training.selectors:SNIPS", "self-normalised inverse propensity score"),
+        "ips": Entry("training.selectors:IPS", "truncated inverse propensity score"),
+        "dr": Entry("training.selectors:DR", "doubly robust, with a logistic cost model"),
+        "ls-bound": Entry("training.selectors:LS_BOUND", "lower bound by logarithmic smoothing, at 95 %"),
     },
 )
 

@@ -11,7 +11,7 @@ The command line's flags and help, the checks and the lineage are all read from 
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from s2bl_cli.errors import SettingError, one_line
 MANY = 1000  # numbers to a flag
 
 _METADATA = "s2bl"
+_MEMBERS = "s2bl-members"
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,13 @@ class Between:
     low: float
     high: float = float("inf")
     low_open: bool = False
+    high_open: bool = False
 
     def admits(self, value: Any) -> bool:
         # inf breaks every rule: no setting has a meaning at infinity
         return (
             (self.low < value or (value == self.low and not self.low_open))
-            and value <= self.high
+            and (value < self.high or (value == self.high and not self.high_open))
             and value != float("inf")
         )
 
@@ -42,7 +44,7 @@ class Between:
         low, high = (f"{bound:g}" if isinstance(bound, float) else str(bound) for bound in (self.low, self.high))
         if self.high == float("inf"):
             return f"greater than {low}" if self.low_open else f"{low} or more"
-        return f"in {'(' if self.low_open else '['}{low}, {high}]"
+        return f"in {'(' if self.low_open else '['}{low}, {high}{')' if self.high_open else ']'}"
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,16 @@ def setting(
     return dataclasses.field(default=default, metadata={_METADATA: declared})
 
 
+def settings_by_name(members: Callable[[], Mapping[str, Declaration]]) -> Any:
+    """A dataclass field that is several flags: a mapping from their names to the texts given. `members` tells which."""
+    return dataclasses.field(default_factory=dict, metadata={_MEMBERS: members})
+
+
+def members(field: "dataclasses.Field[Any]") -> Mapping[str, Declaration] | None:
+    """The flags of such a field; None of one that is a flag itself."""
+    return field.metadata[_MEMBERS]() if _MEMBERS in field.metadata else None
+
+
 def declaration(field: "dataclasses.Field[Any]") -> Declaration:
     declared: Declaration = field.metadata[_METADATA]
     return declared
@@ -83,11 +95,17 @@ def flag(name: str) -> str:
 
 def check_settings(settings: Any) -> None:
     """Every field against its rule and choices; all the faults in one message."""
+    if faults := setting_faults(settings):
+        raise SettingError("; ".join(faults))
+
+
+def setting_faults(settings: Any) -> list[str]:
     faults = []
     for field in dataclasses.fields(settings):
-        declared, value = declaration(field), getattr(settings, field.name)
-        if value is None:
+        value = getattr(settings, field.name)
+        if value is None or _MEMBERS in field.metadata:
             continue
+        declared = declaration(field)
         if declared.many:
             faults += _faults_of_many(field.name, declared, value)
         elif declared.rule is not None and not declared.rule.admits(value):
@@ -99,8 +117,7 @@ def check_settings(settings: Any) -> None:
         # A shell hands on any bytes; those that are no UTF-8 could not be written into a lineage.
         if declared.recorded and isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
             faults.append(f"{flag(field.name)} must be text in UTF-8, found {one_line(value, 40)!r}")
-    if faults:
-        raise SettingError("; ".join(faults))
+    return faults
 
 
 def numbers_in(value: str | float) -> tuple[float, ...]:
@@ -120,13 +137,22 @@ def _faults_of_many(name: str, declared: Declaration, value: str | float) -> lis
     return [f"{flag(name)} must be {declared.rule}, found {n:g}" for n in numbers if not declared.rule.admits(n)]
 
 
+def number_text(number: float) -> str:
+    """The shortest text that reads back as the number."""
+    short = f"{number:g}"
+    return short if float(short) == number else repr(number)
+
+
 def recorded(settings: Any) -> dict[str, Any]:
     """The settings as a lineage keeps them: flag name without dashes → plain value."""
-    return {
-        flag(field.name)[2:]: getattr(settings, field.name)
-        for field in dataclasses.fields(settings)
-        if declaration(field).recorded
-    }
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(settings):
+        value = getattr(settings, field.name)
+        if _MEMBERS in field.metadata:
+            found |= {flag(name)[2:]: text for name, text in value.items()}
+        elif declaration(field).recorded:
+            found[flag(field.name)[2:]] = value
+    return found
 
 
 def recorded_changes(settings: Any) -> dict[str, Any]:

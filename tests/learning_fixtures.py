@@ -19,9 +19,10 @@ from s2bl_cli.contract.logs.reading import LogArrays, open_logs
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
+from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
+from s2bl_cli.training.learner import Run
+from s2bl_cli.training.run import TrainedPolicy, TrainingRun
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.train import Trained, train_policies
-from s2bl_cli.training.watching import Unwatched
 
 torch.set_num_threads(1)
 
@@ -114,13 +115,22 @@ def train(path: Path, **settings: Any) -> Policy:
     return trained.policy
 
 
-def train_all(path: Path, **settings: Any) -> list[Trained]:
+def train_all(path: Path, *, run: Run | None = None, stream: str = "off", **settings: Any) -> list[TrainedPolicy]:
     """All policies that the settings make, with small defaults."""
     prior = settings.get("prior")
     with open_logs([str(path)]) as log:
-        whole = TrainSettings(**{"epochs": 3, "batch_size": 32, **settings})
+        whole = train_settings(**{"epochs": 3, "batch_size": 32, **settings})
         loaded = None if prior is None else read_policy(prior)
-        return train_policies(log, whole, CPU, lambda what, epochs: Unwatched(), prior=loaded)
+        return TrainingRun(log, whole.resolved(), stream, loaded).policies(run or Run(CPU, prior=loaded))
+
+
+def train_settings(**settings: Any) -> TrainSettings:
+    """The settings, hyperparameters given by their names like any other."""
+    names = [name for name in declared_hyperparameters() if name in settings]
+    given = {name: settings.pop(name) for name in names}
+    return TrainSettings(
+        **settings, hyperparameters={name: str(text) for name, text in given.items() if text is not None}
+    )
 
 
 def table_policy(path: Path, pi: npt.ArrayLike, settings: dict[str, Any] | None = None) -> Path:

@@ -32,10 +32,10 @@ FLOORS = (
     {"reporting", "inspection", "masking", "evaluation", "training", "logging_policy"},
     {"objectives"},
     {"cost_models"},
-    {"models", "features"},
+    {"policies", "features"},
     {"datasets"},
     {"contract"},
-    {"console", "settings", "registry"},
+    {"console", "settings", "registry", "row_hash", "running_moments"},
     {"errors"},
 )
 

@@ -603,7 +603,7 @@ def test_a_place_without_permission_is_told(valid: Path, tmp_path: Path) -> None
 
 def test_too_little_memory_is_told(valid: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the words of torch's own allocator, which raises no MemoryError."""
-    monkeypatch.setattr("s2bl_cli.training.train.build_network", lambda spec: torch.empty(1 << 60))
+    monkeypatch.setattr("s2bl_cli.training.gradient_learner.build_network", lambda spec: torch.empty(1 << 60))
     result = CliRunner().invoke(app, filled(WRITERS["train"], valid, out=tmp_path / "out"))
     assert_refused(result, ("not enough memory", "use a smaller log or model"))
     assert snapshot(tmp_path) == {}
@@ -613,7 +613,7 @@ def test_a_fault_of_ours_is_not_dressed_up_as_yours(valid: Path, monkeypatch: py
     def broken(spec: object) -> None:
         raise RuntimeError("a bug")
 
-    monkeypatch.setattr("s2bl_cli.training.train.build_network", broken)
+    monkeypatch.setattr("s2bl_cli.training.gradient_learner.build_network", broken)
     result = CliRunner().invoke(app, filled(WRITERS["train"], valid, out="out"))
     assert isinstance(result.exception, RuntimeError)
     assert result.exit_code == 1

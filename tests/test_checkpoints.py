@@ -1,6 +1,5 @@
 """Runs that are stopped and go on end in the same bytes as if they had never been stopped; bad checkpoints are told."""
 
-import json
 import os
 import signal
 import subprocess
@@ -15,23 +14,21 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from learning_fixtures import CPU, blobs, write_arrays
-from safetensors import safe_open
-from safetensors.numpy import save_file
+from learning_fixtures import CPU, blobs, train_settings, write_arrays
 
+from s2bl_cli.contract.checkpoints import read_any_checkpoint, write_checkpoint
 from s2bl_cli.contract.history import read_history
-from s2bl_cli.contract.lineage import Step
+from s2bl_cli.contract.input_files import open_input
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.errors import S2blError
-from s2bl_cli.training.interruption import Interruption
-from s2bl_cli.training.journal import Journal
+from s2bl_cli.training import data
+from s2bl_cli.training.checkpoint import Checkpoint
+from s2bl_cli.training.interruption import Interrupted, Interruption
+from s2bl_cli.training.learner import Run
+from s2bl_cli.training.run import TrainedPolicy, TrainingRun
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.stage import Left
-from s2bl_cli.training.train import Trained, train_policies
-from s2bl_cli.training.watching import Unwatched
 
 ACTIONS = 3
-RUN = Step("train", {"lr": 0.1}, "0.1.0")
 SMALL: dict[str, Any] = {"epochs": 3, "batch_size": 32, "lr": 0.05}  # nine steps to an epoch
 
 
@@ -41,7 +38,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 class Stopper:
-    """Asks to leave after so many steps."""
+    """Asks to stop after so many steps."""
 
     def __init__(self, steps: int) -> None:
         self.left = steps
@@ -51,32 +48,41 @@ class Stopper:
         return self.left < 0
 
 
-def _run(log: Path, own: TrainSettings, journal: Journal, steps: int = 1 << 60) -> list[Trained] | None:
-    """The policies; None if it was left."""
+def _run(
+    log: Path,
+    settings: TrainSettings,
+    checkpoint: Checkpoint | None = None,
+    steps: int = 1 << 60,
+    *,
+    resume: bool = False,
+    stream: str = "off",
+) -> list[TrainedPolicy] | None:
+    """The policies; None if it was stopped."""
+    checkpoint = checkpoint or Checkpoint()
     with open_logs([str(log)]) as opened:
+        training = TrainingRun(opened, settings.resolved(), stream)
+        if resume:
+            assert checkpoint.resume(training.identity)
         try:
-            return train_policies(
-                opened, own, CPU, lambda what, epochs: Unwatched(), journal=journal, is_wanted_elsewhere=Stopper(steps)
-            )
-        except Left:
+            return training.policies(Run(CPU, checkpoint=checkpoint, should_stop=Stopper(steps)))
+        except Interrupted:
             return None
 
 
-def _stopped(log: Path, own: TrainSettings, folder: Path, every: int) -> tuple[list[Trained], int]:
+def _stopped(
+    log: Path, settings: TrainSettings, folder: Path, every: int, stream: str
+) -> tuple[list[TrainedPolicy], int]:
     """As a run that is stopped after every so many steps, and how often it was."""
-    target = folder / "run.checkpoint"
+    path = str(folder / "run.checkpoint")
     for times in range(1000):
-        journal = Journal(str(target), lambda: RUN)
-        assert journal.resume() == (times > 0)
-        trained = _run(log, own, journal, every)
+        trained = _run(log, settings, Checkpoint(path), every, resume=times > 0, stream=stream)
         if trained is not None:
             return trained, times
     raise AssertionError("it never ends")
 
 
-def _same(one: list[Trained], other: list[Trained]) -> bool:
-    assert [(t.seed, t.combination, t.estimate) for t in one] == [(t.seed, t.combination, t.estimate) for t in other]
-    assert [t.curves for t in one] == [t.curves for t in other]
+def _same(one: list[TrainedPolicy], other: list[TrainedPolicy]) -> bool:
+    assert [(t.candidate, t.estimate, t.curve) for t in one] == [(t.candidate, t.estimate, t.curve) for t in other]
     assert [t.policy.lineage for t in one] == [t.policy.lineage for t in other]
     return all(
         np.array_equal(a.policy.tensors[name], b.policy.tensors[name])
@@ -105,89 +111,98 @@ RUNS: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.parametrize("stream", ["off", "on"])
 @pytest.mark.parametrize(
     ("name", "every"),
-    [
-        *((name, 40 if name.startswith("lpr") else 7) for name in RUNS),
-        ("linear", 1),
-        ("linear", 9),
-        ("patience", 9),
-        ("mlp", 9),
-    ],
+    [*((name, 7) for name in RUNS), ("linear", 1), ("linear", 9), ("patience", 9), ("mlp", 9)],
 )
-def test_stopped_and_resumed_is_the_same_to_the_last_bit(log: Path, tmp_path: Path, name: str, every: int) -> None:
+def test_stopped_and_resumed_is_the_same_to_the_last_bit(
+    log: Path, tmp_path: Path, name: str, every: int, stream: str
+) -> None:
     """Nine steps are an epoch: after nine, it is stopped before the first step of the next one."""
-    own = TrainSettings(**{**SMALL, **RUNS[name]})
-    whole = _run(log, own, Journal())
+    settings = train_settings(**{**SMALL, **RUNS[name]})
+    whole = _run(log, settings, stream=stream)
     assert whole is not None
-    stopped, times = _stopped(log, own, tmp_path, every)
+    stopped, times = _stopped(log, settings, tmp_path, every, stream)
     assert times >= 1
     assert _same(whole, stopped)
 
 
-def test_prior_is_fitted_once(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """27 steps fit the prior of lpr. A run that goes on after them has it in the checkpoint; one that was stopped
-    among them starts them again."""
-    own = TrainSettings(**SMALL, method="b-crm")
-    target = str(tmp_path / "run.checkpoint")
-    for steps in (10, 30):
-        journal = Journal(target, lambda: RUN)
-        journal.resume()
-        assert _run(log, own, journal, steps) is None
-    assert _place(target) == (0, 3)
-    journal = Journal(target, lambda: RUN)
-    assert journal.resume()
-    trained = _run(log, own, journal, 27)  # 24 are left to take
-    whole = _run(log, own, Journal())
+def test_prior_is_fitted_once(log: Path, tmp_path: Path) -> None:
+    """27 steps fit the prior of lpr, an ordinary fit: one that was stopped in its midst goes on from there."""
+    settings = train_settings(**SMALL, method="b-crm")
+    path = str(tmp_path / "run.checkpoint")
+    assert _run(log, settings, Checkpoint(path), 10) is None
+    assert _place(path) == ("training-prior", 1, 1)
+    assert _run(log, settings, Checkpoint(path), 20, resume=True) is None
+    assert _place(path) == ("training", 0, 3)
+    trained = _run(log, settings, Checkpoint(path), 24, resume=True)
+    whole = _run(log, settings)
     assert trained is not None
     assert whole is not None
     assert _same(trained, whole)
 
 
 def test_checkpoint_of_an_epoch_is_gone_on_from(log: Path, tmp_path: Path) -> None:
-    own = TrainSettings(**SMALL, lam="0.1,1")
-    target = str(tmp_path / "run.checkpoint")
-    assert _run(log, own, Journal(target, lambda: RUN, every_epochs=2), 20) is None
-    assert _place(target) == (2, 2)
-    journal = Journal(target, lambda: RUN)
-    assert journal.resume()
-    resumed = _run(log, own, journal)
-    whole = _run(log, own, Journal())
+    settings = train_settings(**SMALL, lam="0.1,1")
+    path = str(tmp_path / "run.checkpoint")
+    assert _run(log, settings, Checkpoint(path, every_epochs=2), 20) is None
+    assert _place(path) == ("training", 2, 2)
+    resumed = _run(log, settings, Checkpoint(path), resume=True)
+    whole = _run(log, settings)
     assert resumed is not None
     assert whole is not None
     assert _same(resumed, whole)
 
 
-def _place(target: str) -> tuple[int, int]:
-    with safe_open(target, framework="numpy") as file:
-        now = json.loads(file.metadata()["s2bl"])["progress"]["current"]
-    return now["epoch"], now["step"]
+def _content(path: str) -> dict[str, Any]:
+    with open_input(path) as file:
+        return read_any_checkpoint(file)[1]
+
+
+def _place(path: str) -> tuple[str, int, int]:
+    current = _content(path)["current"]
+    return current["stage"], current["epoch"], current["step"]
 
 
 def test_checkpoints_come_every_so_many_epochs_and_minutes(
     log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    own = TrainSettings(**SMALL)
-    target = tmp_path / "run.checkpoint"
+    path = tmp_path / "run.checkpoint"
 
     def written(**when: Any) -> list[int]:
         places: list[int] = []
-        real = Journal.write
+        real = Checkpoint.write
 
-        def write(journal: Journal, place: Any, fit: Any, tracker: Any) -> None:
-            places.append(fit.progress.epoch)
-            real(journal, place, fit, tracker)
+        def write(checkpoint: Checkpoint) -> None:
+            places.append(checkpoint.content["current"]["epoch"])
+            real(checkpoint)
 
         with monkeypatch.context() as patch:
-            patch.setattr(Journal, "write", write)
-            assert _run(log, own, Journal(str(target), lambda: RUN, **when)) is not None
+            patch.setattr(Checkpoint, "write", write)
+            assert _run(log, train_settings(**SMALL), Checkpoint(str(path), **when)) is not None
         return places
 
     assert written() == []
-    assert not target.exists()
+    assert not path.exists()
     assert written(every_epochs=2) == [2]
     assert written(every_minutes=1e6) == []
     assert written(every_minutes=1e-9) == [1, 2, 3]
+
+
+def test_streaming_is_decided_once(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Memory that is free when a run goes on does not turn it into another run."""
+    settings = train_settings(**SMALL)
+    path = str(tmp_path / "run.checkpoint")
+    with monkeypatch.context() as patch:
+        patch.setattr(data, "available_memory", lambda: 1000)
+        assert _run(log, settings, Checkpoint(path), 13, stream="auto") is None
+    resumed = _run(log, settings, Checkpoint(path), resume=True, stream="auto")
+    whole = _run(log, settings, stream="on")
+    assert resumed is not None
+    assert whole is not None
+    assert _same(resumed, whole)
+    assert resumed[0].policy.lineage.settings["stream"] == "on"
 
 
 # --- the command ---
@@ -230,10 +245,12 @@ def _stop_command(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     monkeypatch.setattr(Interruption, "requested", requested)
 
 
-def test_resume_without_a_checkpoint_starts_anew(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
+def test_resume_without_a_checkpoint_starts_from_the_beginning(
+    run: Callable[..., Any], tmp_path: Path, log: Path
+) -> None:
     ran = run("train", log, "--epochs", 1, "--resume", "-o", "p.safetensors")
     assert ran.code == 0
-    assert ran.stderr.startswith("no checkpoint: starting anew\n")
+    assert ran.stderr.startswith("no checkpoint: starting from the beginning\n")
     assert [path.name for path in tmp_path.iterdir()] == ["p.safetensors"]
 
 
@@ -267,19 +284,18 @@ def _refused(run: Callable[..., Any], folder: Path, *words: Any) -> str:
     return line
 
 
-OTHER_RUN = (
-    "s2bl: p.checkpoint is of another run (other settings, inputs or version of s2bl): give the same flags and logs as "
-    "before, or drop --resume to start anew\n"
-)
-
-
 def test_checkpoint_of_another_run_is_refused(
     run: Callable[..., Any], tmp_path: Path, log: Path, checkpoint: Path
 ) -> None:
     content = checkpoint.read_bytes()
-    assert _refused(run, tmp_path, log, *WORDS, "--lr", 0.3) == OTHER_RUN
+    assert _refused(run, tmp_path, log, *WORDS, "--lr", 0.3) == (
+        "s2bl: p.checkpoint is of other settings (lr was 0.001, is 0.3): give the same flags as before, or drop "
+        "--resume to start over\n"
+    )
     other = write_arrays(tmp_path / "log.parquet", blobs(known=0.4), ACTIONS)
-    assert _refused(run, tmp_path, other, *WORDS) == OTHER_RUN
+    assert _refused(run, tmp_path, other, *WORDS) == (
+        "s2bl: p.checkpoint is of another log: give the same log as before, or drop --resume to start over\n"
+    )
     assert checkpoint.read_bytes() == content
     assert run("train", log, *WORDS, "--resume", "-o", "p.safetensors").code == 0
     assert not checkpoint.exists()
@@ -292,10 +308,10 @@ def test_what_is_no_checkpoint_is_refused(run: Callable[..., Any], tmp_path: Pat
     checkpoint.write_bytes(content[: len(content) // 2])
     line = _refused(run, tmp_path, log, *WORDS)
     assert line.startswith("s2bl: p.checkpoint is not a checkpoint file (safetensors: ")
-    assert line.endswith("): drop --resume to start anew\n")
+    assert line.endswith("): drop --resume to start over\n")
     checkpoint.write_bytes(log.read_bytes())
     assert _refused(run, tmp_path, log, *WORDS) == (
-        "s2bl: p.checkpoint is a Parquet file, but checkpoints are safetensors files: drop --resume to start anew\n"
+        "s2bl: p.checkpoint is a Parquet file, but checkpoints are safetensors files: drop --resume to start over\n"
     )
     assert run("train", log, "--epochs", 1, "--quiet", "-o", "other.safetensors").code == 0
     (tmp_path / "other.safetensors").rename(checkpoint)
@@ -311,92 +327,86 @@ def test_checkpoint_is_no_policy(run: Callable[..., Any], tmp_path: Path, log: P
     assert ran.stderr.count("\n") == 1
 
 
-def _forge(path: Path, change: Callable[[dict[str, Any], dict[str, Any]], None]) -> None:
-    with safe_open(path, framework="numpy") as file:
-        document = json.loads(file.metadata()["s2bl"])
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    change(document["progress"], tensors)
-    save_file(tensors, path, metadata={"s2bl": json.dumps(document)})
+Change = Callable[[dict[str, Any]], Any]
 
 
-def _drop(name: str) -> Callable[[dict[str, Any], dict[str, Any]], None]:
-    return lambda progress, tensors: tensors.pop(name)
+def _at(*path: str, value: Any = None) -> Change:
+    """Put a value at the path; None drops what is there."""
+
+    def change(content: dict[str, Any]) -> None:
+        *way, last = path
+        for step in way:
+            content = content[step]
+        content.pop(last) if value is None else content.update({last: value})
+
+    return change
 
 
-def _put(name: str, value: Any) -> Callable[[dict[str, Any], dict[str, Any]], None]:
-    return lambda progress, tensors: tensors.update({name: value})
-
-
-def _now(**values: Any) -> Callable[[dict[str, Any], dict[str, Any]], None]:
-    return lambda progress, tensors: progress["current"].update(values)
-
-
-def _progress(**values: Any) -> Callable[[dict[str, Any], dict[str, Any]], None]:
-    return lambda progress, tensors: progress.update(values)
-
-
-FORGED: dict[str, tuple[Callable[[dict[str, Any], dict[str, Any]], None], str]] = {
-    "no parameters": (_drop("now.learner.body.1.weight"), "state"),
-    "parameters of another shape": (_put("now.learner.body.1.weight", np.zeros((1, 2, 3), np.float32)), "state"),
-    "no optimizer": (_drop("now.optimizer.mean.0"), "state"),
-    "no generators": (_drop("now.generator.1"), "state"),
-    "generators of another kind": (_put("now.generator.0", np.zeros(5, np.uint8)), "state"),
-    "sums of another shape": (_put("now.total.risk", np.zeros((2, 2, 3), np.float32)), "state"),
-    "sums that are whole": (_put("now.total.risk", np.zeros((1, 1, 3), np.int64)), "state"),
-    "a sum too many": (_put("now.total.more", np.zeros((1, 1, 3), np.float32)), "state"),
-    "no curve": (_drop("now.tracker.curve.0.0"), "state"),
-    "a curve of nothing": (_put("now.tracker.curve.0.0", np.full((1, 3), 77.0)), "state"),
-    "a curve of nan": (_put("now.tracker.curve.0.0", np.full((1, 3), np.nan)), "state"),
-    "an epoch beyond": (_now(epoch=10**9), "state"),
-    "an epoch before": (_now(epoch=-1), "state"),
-    "an epoch of no whole number": (_now(epoch=1e308), "state"),
-    "a step beyond": (_now(step=9), "state"),
-    "a step of words": (_now(step="one"), "state"),
-    "no place": (_now(place=7), "progress"),
-    "nothing done": (_progress(done=None), "progress"),
-    "a unit of nothing": (_progress(done=[[1, 2, 3]]), "progress"),
-    "units of a list": (_progress(done=[["training", [0], 1, 1]]), "progress"),
-    "a unit that is not there": (_progress(done=[["training", 0, 1, 1]]), "list of policies"),
-    "a unit of many": (_progress(done=[["training", 0, 10**12, 0]]), "progress"),
-    "no notes": (_progress(notes=None), "progress"),
+STATE = ("current", "state", "train")
+TRACKER = ("current", "state", "tracker")
+FORGED: dict[str, Change] = {
+    "no parameters": _at(*STATE, "policies", "body.1.weight"),
+    "parameters of another shape": _at(*STATE, "policies", "body.1.weight", value=np.zeros((5, 2, 3), np.float32)),
+    "no optimizer": _at(*STATE, "optimizer", "mean.0"),
+    "sums of another shape": _at(*STATE, "totals", "risk", value=np.zeros((2, 2, 3), np.float32)),
+    "sums of no steps": _at(*STATE, "steps", value={}),
+    "no curve": _at(*TRACKER, "curves", "0.0"),
+    "a curve of words": _at(*TRACKER, "curves", "0.0", value=[["a", "b", "c"]]),
+    "a best of another shape": _at(*TRACKER, "best", value=np.zeros((3, 3, 3))),
+    "an epoch before the first": _at(*STATE, "epoch", value=-1),
+    "an epoch of words": _at(*STATE, "epoch", value="one"),
+    "no stage": _at("current", "stage"),
+    "no state": _at("current", "state"),
+    "nothing current": _at("current", value=7),
+    "no stages": _at("stages"),
+    "stages of a number": _at("stages", value=7),
+    "results of a number": _at("stages", value={"training": 7}),
+    "a result of nothing": _at("stages", value={"training": {"0,0,0": {}}}),
+    "a result of words": _at(
+        "stages", value={"training": {"0,0,0": {"tensors": "a", "held_out": None, "curve": [], "best_epoch": 1}}}
+    ),
 }
 
 
-@pytest.mark.parametrize(("change", "what"), FORGED.values(), ids=FORGED.keys())
-def test_forged_checkpoint_is_damaged(
-    run: Callable[..., Any], tmp_path: Path, log: Path, checkpoint: Path, change: Any, what: str
+@pytest.mark.parametrize("change", FORGED.values(), ids=FORGED.keys())
+def test_crafted_checkpoint_is_damaged(
+    run: Callable[..., Any], tmp_path: Path, log: Path, checkpoint: Path, change: Change
 ) -> None:
-    _forge(checkpoint, change)
-    line = f"s2bl: p.checkpoint: its {what} is damaged; drop --resume to start anew\n"
+    """Its digest is right, its content is not."""
+    with open_input(str(checkpoint)) as file:
+        made_by, content = read_any_checkpoint(file)
+    change(content)
+    write_checkpoint(made_by, content, str(checkpoint))
+    line = "s2bl: p.checkpoint is damaged; drop --resume to start over\n"
     assert _refused(run, tmp_path, log, *WORDS) == line
 
 
-@pytest.mark.parametrize("noted", [7, [[0]], [[0, "x"]], [[5, 0.1]], [[-1, 0.1]], [[0, 0.1], [0, 0.1]], []], ids=str)
-def test_forged_choice_is_damaged(log: Path, tmp_path: Path, noted: Any) -> None:
-    own = TrainSettings(**SMALL, lam="0.1,1", select="snips", folds=2)
-    target = tmp_path / "run.checkpoint"
-    assert _run(log, own, Journal(str(target), lambda: RUN), 40) is None  # past the choosing: 27 steps
-    _forge(target, _progress(notes={"chosen": noted}))
-    journal = Journal(str(target), lambda: RUN)
-    assert journal.resume()
-    with pytest.raises(S2blError, match=r"its choice is damaged; drop --resume to start anew$"):
-        _run(log, own, journal)
+def test_flipped_bit_of_a_tensor_is_damage(
+    run: Callable[..., Any], tmp_path: Path, log: Path, checkpoint: Path
+) -> None:
+    content = bytearray(checkpoint.read_bytes())
+    content[-1] ^= 1
+    checkpoint.write_bytes(content)
+    line = "s2bl: p.checkpoint is damaged; drop --resume to start over\n"
+    assert _refused(run, tmp_path, log, *WORDS) == line
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _networks_one_after_another() -> Iterator[None]:
     """Linear policies go together, mlps do not: runs of one unit and of several."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("s2bl_cli.training.stage._MOST_TOGETHER", 60)
+        patch.setattr("s2bl_cli.training.gradient_learner._MOST_TOGETHER", 60)
         yield
+
+
+GOOD = {**SMALL, "epochs": 2, "model": "mlp", "hidden": "4", "seeds": "0,1", "patience": 5, "holdout": 0.3}
 
 
 @pytest.fixture(scope="module")
 def good(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    target = tmp_path_factory.mktemp("good") / "run.checkpoint"
-    own = TrainSettings(**{**SMALL, "epochs": 2}, model="mlp", hidden="4", seeds="0,1", patience=5, holdout=0.3)
-    assert _run(log, own, Journal(str(target), lambda: RUN), 20) is None
-    return target
+    path = tmp_path_factory.mktemp("good") / "run.checkpoint"
+    assert _run(log, train_settings(**GOOD), Checkpoint(str(path)), 20) is None
+    return path
 
 
 @given(flips=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4), cut=st.floats(0.5, 1.5))
@@ -404,17 +414,14 @@ def good(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_random_bytes_in_a_checkpoint_are_no_traceback(
     log: Path, good: Path, flips: list[tuple[float, int]], cut: float
 ) -> None:
-    """Either it is told, or the run goes on with other numbers."""
+    """Either it is refused, or nothing of it was changed."""
     content = bytearray(good.read_bytes())
     for where, byte in flips:
         content[min(int(where**3 * len(content)), len(content) - 1)] = byte  # more often in the header
     path = good.with_name("flipped.checkpoint")
     path.write_bytes(content[: int(cut * len(content))])
-    own = TrainSettings(**{**SMALL, "epochs": 2}, model="mlp", hidden="4", seeds="0,1", patience=5, holdout=0.3)
-    journal = Journal(str(path), lambda: RUN)
     with suppress(S2blError):
-        journal.resume()
-        _run(log, own, journal)
+        _run(log, train_settings(**GOOD), Checkpoint(str(path)), resume=True)
 
 
 # --- real signals ---
@@ -449,7 +456,7 @@ def test_killed_and_resumed_is_the_same_to_the_last_bit(tmp_path: Path, log: Pat
         process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "p.safetensors").exists()
-    epoch, _ = _place(str(tmp_path / "p.checkpoint"))
+    _, epoch, _ = _place(str(tmp_path / "p.checkpoint"))
     assert 5 <= epoch < 100
     assert run("train", log, *words, "--resume", "--threads", 1, "-o", "p.safetensors").code == 0
     assert run("train", log, *words, "--threads", 1, "-o", "whole.safetensors").code == 0

@@ -6,7 +6,6 @@ import shutil
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,14 +17,14 @@ from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.logs.reading import LogArrays, open_logs
 from s2bl_cli.contract.policies import Policy, read_policy, write_policy
 from s2bl_cli.errors import ContractError, SettingError
-from s2bl_cli.models.network import network_from
 from s2bl_cli.objectives.methods import METHODS
+from s2bl_cli.objectives.risks.banditnet import AUTO_TRANSLATIONS
+from s2bl_cli.policies.network import network_from
 from s2bl_cli.registry import SELECTORS
-from s2bl_cli.training.fitting import EpochNews
-from s2bl_cli.training.groups import Group, fold_groups, uniform_hash
-from s2bl_cli.training.outcomes import Tracker
+from s2bl_cli.row_hash import uniform_hash
+from s2bl_cli.training.candidates import Candidate, Fold, all_folds
 from s2bl_cli.training.selectors import HeldOut
-from s2bl_cli.training.settings import AUTO_TRANSLATIONS
+from s2bl_cli.training.validation import Tracker
 
 ACTIONS = 3
 FEW = {"epochs": 4, "lr": 0.05}
@@ -67,24 +66,24 @@ BY_HAND = {
 
 @pytest.mark.parametrize("name", SELECTORS.names)
 def test_selector_by_hand(name: str) -> None:
-    assert SELECTORS.load(name)(HELD) == pytest.approx(BY_HAND[name], rel=1e-12)
+    assert SELECTORS.load(name).estimate(HELD) == pytest.approx(BY_HAND[name], rel=1e-12)
 
 
 @pytest.mark.parametrize("name", SELECTORS.names)
 def test_no_rows_are_the_worst(name: str) -> None:
     nothing = HeldOut(*(np.empty(0) for _ in range(4)))
-    assert SELECTORS.load(name)(nothing) == -math.inf
+    assert SELECTORS.load(name).estimate(nothing) == -math.inf
 
 
 def test_policy_that_gives_held_out_actions_no_weight_is_the_worst() -> None:
-    assert SELECTORS.load("snips")(HELD._replace(weight=np.zeros(3))) == -math.inf
+    assert SELECTORS.load("snips").estimate(HELD._replace(weight=np.zeros(3))) == -math.inf
 
 
 @pytest.mark.parametrize("name", SELECTORS.names)
 def test_higher_is_better(name: str) -> None:
     """Lower costs of the same actions are more reward."""
     better = HELD._replace(cost=HELD.cost - 0.25)
-    assert SELECTORS.load(name)(better) > SELECTORS.load(name)(HELD)
+    assert SELECTORS.load(name).estimate(better) > SELECTORS.load(name).estimate(HELD)
 
 
 # --- what is held out ---
@@ -103,12 +102,11 @@ def test_hash_is_uniform_and_another_for_each_seed() -> None:
 
 def test_every_row_is_in_one_fold_of_each_seed() -> None:
     numbers = np.arange(1000)
-    groups = fold_groups((3, 4), 7)
-    assert [group.seed for group in groups] == [3] * 7 + [4] * 7
-    held = np.stack([group.holds_out(numbers) for group in groups])
-    assert (held[:7].sum(0) == 1).all()
-    assert (held[7:].sum(0) == 1).all()
-    assert not Group(3).holds_out(numbers).any()
+    for seed in (3, 4):
+        folds = all_folds(seed, 7)
+        assert [fold.seed for fold in folds] == [seed] * 7
+        assert (np.stack([fold.holds_out(numbers) for fold in folds]).sum(0) == 1).all()
+    assert not Fold(3).holds_out(numbers).any()
 
 
 @pytest.mark.parametrize("method", [name for name in METHODS if name not in ("wce-only", "kl-only")])
@@ -117,7 +115,7 @@ def test_feedback_held_out_does_not_reach_the_policy(
     tmp_path: Path, rows: LogArrays, log: Path, method: str, sampling: str
 ) -> None:
     """Held-out costs turned round: the same policy, to the last bit. Others turned round: another."""
-    held = Group(0, 0.0, 0.3).holds_out(np.arange(rows.rows)) & rows.known & ~rows.is_test
+    held = Fold(0, 0.0, 0.3).holds_out(np.arange(rows.rows)) & rows.known & ~rows.is_test
     assert 20 < held.sum() < 100
     settings: dict[str, Any] = {"method": method, "sampling": sampling, "holdout": 0.3, **FEW}
     turned = [
@@ -152,7 +150,7 @@ def test_seed_that_holds_out_all_or_none_is_told(tmp_path: Path) -> None:
     numbers = np.flatnonzero(few.known & ~few.is_test)
     count = len(numbers)
     assert count >= 10
-    held = {seed: Group(seed, 0, 0.85).holds_out(numbers).sum() for seed in range(200)}
+    held = {seed: Fold(seed, 0, 0.85).holds_out(numbers).sum() for seed in range(200)}
     every = next(seed for seed, found in held.items() if found == count)
     with pytest.raises(SettingError) as raised:
         train_all(path, patience=2, holdout=0.85, seeds=f"{next(s for s, n in held.items() if n < count)},{every}")
@@ -160,11 +158,11 @@ def test_seed_that_holds_out_all_or_none_is_told(tmp_path: Path) -> None:
         f"--seed {every} holds out all {count} rows with feedback and leaves none to learn from: lower --holdout, "
         "or take another seed"
     )
-    none = next(seed for seed in range(200) if not Group(seed, 0, 0.1).holds_out(numbers).any())
+    none = next(seed for seed in range(200) if not Fold(seed, 0, 0.1).holds_out(numbers).any())
     with pytest.raises(SettingError) as raised:
         train_all(path, patience=2, seed=none)
     assert str(raised.value) == (
-        f"--seed {none} holds out none of the {count} rows with feedback: raise --holdout, or choose by --folds"
+        f"--seed {none} holds out none of the {count} rows with feedback: raise --holdout, or select by --folds"
     )
 
 
@@ -184,10 +182,10 @@ def test_best_on_held_out_rows_is_kept(rows: LogArrays, log: Path) -> None:
     lams = "0.001,1,30"
     (kept,) = train_all(log, lam=lams, select="snips", holdout=0.3, **FEW)
     every = train_all(log, lam=lams, holdout=0.3, **FEW)
-    held = Group(0, 0.0, 0.3).holds_out(np.arange(rows.rows)) & rows.known & ~rows.is_test
+    held = Fold(0, 0.0, 0.3).holds_out(np.arange(rows.rows)) & rows.known & ~rows.is_test
     values = [_snips(one.policy, rows, held) for one in every]
     assert kept.estimate == pytest.approx(max(values), rel=1e-5)
-    assert kept.combination == every[int(np.argmax(values))].combination
+    assert kept.candidate == every[int(np.argmax(values))].candidate
     assert _far(kept.policy, every[int(np.argmax(values))].policy) == 0
 
 
@@ -196,7 +194,7 @@ def test_held_out_rows_may_be_looked_at_in_pieces(log: Path, select: str, monkey
     """Two groups that hold out different numbers of rows; three rows at a time, the last piece shorter."""
     words: dict[str, Any] = {"lam": "0.1,1", "seeds": "0,1", "select": select, "holdout": 0.3, **FEW}
     whole = [one.estimate for one in train_all(log, **words)]
-    monkeypatch.setattr("s2bl_cli.training.held_out._CELLS_AT_ONCE", 3 * 2 * 2 * ACTIONS)
+    monkeypatch.setattr("s2bl_cli.training.validation._CELLS_AT_ONCE", 3 * 2 * 2 * ACTIONS)
     assert [one.estimate for one in train_all(log, **words)] == pytest.approx(whole, rel=1e-6)
 
 
@@ -206,17 +204,17 @@ def test_a_bad_policy_is_not_chosen(log: Path, select: str, select_on: str) -> N
     """Taken 50 off every cost, all logged actions are bad ones: the policy flees them. The other is sensible."""
     grid = {"risk": "banditnet", "reg": "none", "translation": "-50,-0.2"}
     (kept,) = train_all(log, **grid, select=select, select_on=select_on, holdout=0.3, **FEW)
-    assert kept.combination.translation == -0.2
+    assert kept.candidate.hyperparameters["translation"] == -0.2
 
 
 def test_folds_choose_then_train_on_all_known_rows(log: Path) -> None:
     kept = train_all(log, lam="0.01,1,30", select="snips", folds=3, seeds="0,1", **FEW)
     assert [one.seed for one in kept] == [0, 1]
     for one in kept:
-        assert _far(one.policy, train(log, lam=one.combination.lam, seed=one.seed, **FEW)) < 2e-4
+        assert _far(one.policy, train(log, lam=one.candidate.hyperparameters["lam"], seed=one.seed, **FEW)) < 2e-4
         assert one.estimate is not None
     networks = train_all(log, model="mlp", hidden="4", lam="0.01,30", select="snips", folds=2, **FEW)
-    alone = train(log, model="mlp", hidden="4", lam=networks[0].combination.lam, **FEW)
+    alone = train(log, model="mlp", hidden="4", lam=networks[0].candidate.hyperparameters["lam"], **FEW)
     assert _far(networks[0].policy, alone) == 0
 
 
@@ -224,7 +222,7 @@ def test_estimate_of_folds_is_of_every_known_row_held_out_once(rows: LogArrays, 
     """By hand: each fold's rows weighed by the policy that has not seen them."""
     (kept,) = train_all(log, lam="0.001,1", select="ips", folds=2, **FEW)
     known = rows.known & ~rows.is_test
-    first = Group(0, 0.0, 0.5).holds_out(np.arange(rows.rows))
+    first = Fold(0, 0.0, 0.5).holds_out(np.arange(rows.rows))
     by_lam = {}
     for lam in (0.001, 1):
         total = 0.0
@@ -238,88 +236,96 @@ def test_estimate_of_folds_is_of_every_known_row_held_out_once(rows: LogArrays, 
             total -= float((held.cost * pi / np.maximum(held.propensity, 0.001)).sum())
         by_lam[lam] = total / known.sum()
     assert kept.estimate == pytest.approx(max(by_lam.values()), rel=1e-3)
-    assert by_lam[kept.combination.lam] == max(by_lam.values())
+    assert by_lam[kept.candidate.hyperparameters["lam"]] == max(by_lam.values())
 
 
 def test_translations_come_from_the_costs_that_may_be_seen(rows: LogArrays, log: Path) -> None:
     known = rows.known & ~rows.is_test
-    held = Group(0, 0.0, 0.3).holds_out(np.arange(rows.rows))
+    held = Fold(0, 0.0, 0.3).holds_out(np.arange(rows.rows))
     (mean,) = train_all(log, method="banditnet", **FEW)
-    assert mean.combination.translation == pytest.approx(float(rows.cost[known].mean()), rel=1e-6)
+    assert mean.candidate.hyperparameters["translation"] == pytest.approx(float(rows.cost[known].mean()), rel=1e-6)
     assert _far(mean.policy, train(log, method="banditnet", translation="mean", **FEW)) == 0
     (other,) = train_all(log, method="banditnet", holdout=0.3, **FEW)
-    assert other.combination.translation == pytest.approx(float(rows.cost[known & ~held].mean()), rel=1e-6)
+    assert other.candidate.hyperparameters["translation"] == pytest.approx(
+        float(rows.cost[known & ~held].mean()), rel=1e-6
+    )
     (auto,) = train_all(log, method="banditnet", translation="auto", select="snips", holdout=0.3, **FEW)
-    assert auto.combination.translation in [part - 1 for part in AUTO_TRANSLATIONS]  # costs are in [−1, 0]
+    assert auto.candidate.hyperparameters["translation"] in [
+        part - 1 for part in AUTO_TRANSLATIONS
+    ]  # costs are in [−1, 0]
 
 
 # --- patience ---
 
 
 class _Script:
-    """A fit of one group and some policies whose snips on held-out rows is written down, epoch by epoch. Their one
-    tensor is the epoch's number."""
+    """Policies of one fold whose snips on held-out rows is written down, epoch by epoch. Their one tensor is the
+    epoch's number."""
 
     def __init__(self, *values: list[float]) -> None:
-        self.values, self.progress = values, SimpleNamespace(epoch=0)
-        self.learner = self
+        self.values, self.epoch = values, 0
 
     def state(self) -> dict[str, Any]:
         return {}
 
     def policy_tensors(self, state: Any, group: int, place: int) -> dict[str, Any]:
-        return {"epoch": np.array(self.progress.epoch)}
+        return {"epoch": np.array(self.epoch)}
 
-    def held(self) -> list[list[HeldOut]]:
-        now = [of_policy[self.progress.epoch - 1] for of_policy in self.values]
-        return [[HeldOut(np.ones(1), np.array([-value])) for value in now]]
+    def predictions(self, policies: Any) -> list[list[HeldOut]]:
+        now = [of_policy[self.epoch - 1] for of_policy in self.values]
+        return [[HeldOut(np.ones(1), np.array([-value]), np.ones(1), np.ones(1)) for value in now]]
 
-    def run(self, patience: int | None, tracker: Tracker | None = None) -> Tracker:
-        fit: Any = self
-        tracker = tracker or Tracker(fit, (1, len(self.values)), self.held, "snips", patience)
-        while self.progress.epoch < len(self.values[0]) and not tracker.is_out_of_patience:
-            self.progress.epoch += 1
-            tracker.epoch_done(EpochNews(torch.zeros(1, len(self.values)), None, None))
-        return tracker
+    def tracker(self, patience: int | None) -> Tracker:
+        script: Any = self
+        candidates = [[Candidate(Fold(0), number, {}) for number in range(len(self.values))]]
+        return Tracker(candidates, script.predictions, "snips", SELECTORS.load("snips"), patience)
+
+    def run(self, tracker: Tracker) -> list[Any]:
+        script: Any = self
+        while self.epoch < len(self.values[0]) and not tracker.is_out_of_patience(self.epoch):
+            self.epoch += 1
+            tracker.epoch_done(self.epoch, {"loss": torch.zeros(1, len(self.values))}, script)
+        return list(tracker.results(self.epoch, script))
 
 
 def test_patience_keeps_the_best_epoch_and_its_estimate() -> None:
     script = _Script([0.1, 0.5, 0.3, 0.4, 0.9])
-    (outcome,) = script.run(2).outcomes()[0]
-    assert script.progress.epoch == 4
-    assert (outcome.best_epoch, int(outcome.tensors["epoch"])) == (2, 2)
-    assert outcome.held is not None
-    assert outcome.held.cost.tolist() == [-0.5]  # not the last epoch's
-    assert [value for _, quantity, value in outcome.curves if quantity == "snips"] == [0.1, 0.5, 0.3, 0.4]
+    (result,) = script.run(script.tracker(2))
+    assert script.epoch == 4
+    assert (result.best_epoch, int(result.tensors["epoch"])) == (2, 2)
+    assert result.held_out is not None
+    assert result.held_out.cost.tolist() == [-0.5]  # not the last epoch's
+    assert [value for _, quantity, value in result.curve if quantity == "snips"] == [0.1, 0.5, 0.3, 0.4]
 
 
 def test_each_policy_runs_out_of_patience_by_itself() -> None:
     """The first would have stopped after its third epoch; the second goes on to the sixth."""
     one, other = [0.5, 0.1, 0.1, 0.9, 0.9, 0.9], [0.1, 0.2, 0.3, 0.4, 0.3, 0.3]
     script = _Script(one, other)
-    outcomes = script.run(2).outcomes()[0]
-    assert [outcome.best_epoch for outcome in outcomes] == [1, 4]
-    alone = [_Script(values).run(2).outcomes()[0][0] for values in (one, other)]
-    assert [outcome.curves for outcome in outcomes] == [outcome.curves for outcome in alone]
+    results = script.run(script.tracker(2))
+    assert [result.best_epoch for result in results] == [1, 4]
+    alone = [(own := _Script(values)).run(own.tracker(2))[0] for values in (one, other)]
+    assert [result.curve for result in results] == [result.curve for result in alone]
 
 
 def test_without_patience_the_last_epoch_is_kept() -> None:
-    (outcome,) = _Script([0.5, 0.1, 0.2]).run(None).outcomes()[0]
-    assert (outcome.best_epoch, int(outcome.tensors["epoch"])) == (3, 3)
+    script = _Script([0.5, 0.1, 0.2])
+    (result,) = script.run(script.tracker(None))
+    assert (result.best_epoch, int(result.tensors["epoch"])) == (3, 3)
 
 
-def test_trackers_state_is_all_it_needs() -> None:
+def test_trackers_content_is_all_it_needs() -> None:
     values = [0.1, 0.5, 0.3, 0.4, 0.9]
     first = _Script(values[:3])
-    state = first.run(2).state()
-    second = _Script(values)
-    fit: Any = second
-    tracker = Tracker(fit, (1, 1), second.held, "snips", 2)
-    tracker.load_state(state)
-    second.progress.epoch = 3
-    (resumed,), (whole,) = second.run(2, tracker).outcomes()[0], _Script(values).run(2).outcomes()[0]
-    assert resumed.curves == whole.curves
-    assert (resumed.best_epoch, resumed.held) == (whole.best_epoch, whole.held)
+    tracker = first.tracker(2)
+    first.run(tracker)
+    second, third = _Script(values), _Script(values)
+    resumed_tracker = second.tracker(2)
+    resumed_tracker.load(tracker.content())
+    second.epoch = 3
+    (resumed,), (whole,) = second.run(resumed_tracker), third.run(third.tracker(2))
+    assert resumed.curve == whole.curve
+    assert (resumed.best_epoch, resumed.held_out) == (whole.best_epoch, whole.held_out)
     assert resumed.tensors == whole.tensors
 
 
@@ -327,7 +333,7 @@ def test_patience_in_training(log: Path) -> None:
     """The policy is that of the epoch with the best estimate: a run of just so many epochs makes it too."""
     steps = {"lr": 0.3, "schedule": "constant"}  # which knows no end
     (kept,) = train_all(log, method="tips", patience=3, epochs=12, holdout=0.3, **steps)
-    snips = [(value, epoch) for epoch, quantity, value in kept.curves if quantity == "snips"]
+    snips = [(value, epoch) for epoch, quantity, value in kept.curve if quantity == "snips"]
     best = max(snips)[1]
     assert len(snips) == min(best + 3, 12)
     assert _far(kept.policy, train(log, method="tips", holdout=0.3, epochs=best, **steps)) == 0

@@ -7,7 +7,6 @@ import shlex
 import shutil
 from collections.abc import Callable
 from functools import cache
-from importlib import import_module
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
@@ -21,7 +20,6 @@ from s2bl_cli.contract.history import HistoryRow
 from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.contract.scores import SCHEMA
 from s2bl_cli.evaluation.health import WEIGHT_EDGES
-from s2bl_cli.objectives.methods import Method
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -315,27 +313,6 @@ def test_bring_your_own_logs_runs(run: Callable[..., Any], capsys: pytest.Captur
     exec(compile(usage, "contract.md", "exec"), used)
     assert capsys.readouterr().out.startswith("linear 3 [[")
     assert used["probabilities"].sum() == pytest.approx(1)
-
-
-def test_the_examples_of_additions_are_real() -> None:
-    """Each file of the architecture page runs, and each registry line finds its object in it."""
-    blocks = _fences((ROOT / "docs" / "architecture.md").read_text(), "python")
-    files = {body.split("\n")[0].removeprefix("# "): body for body in blocks if body.startswith("# s2bl_cli/")}
-    lines = [body.split("\n", 1) for body in blocks if body.startswith("# in ")]
-    assert len(files) == 8
-    namespaces: dict[str, dict[str, Any]] = {path: {"__name__": path} for path in files}
-    for path, code in files.items():
-        assert not (ROOT / path).exists()
-        exec(compile(code, path, "exec"), namespaces[path])
-    for head, line in lines:
-        where = re.fullmatch(r"# in (\w+) of s2bl_cli/([\w/]+)\.py", head)
-        assert where is not None
-        table = getattr(import_module("s2bl_cli." + where[2].replace("/", ".")), where[1])
-        ((name, entry),) = eval("{" + line + "}", {"Entry": registry.Entry, "Method": Method}).items()
-        assert name not in (table.entries if isinstance(table, registry.Registry) else table)
-        if isinstance(entry, registry.Entry):
-            module, attribute = entry.target.split(":")
-            assert attribute in namespaces[f"s2bl_cli/{module.replace('.', '/')}.py"]
 
 
 def test_edges_of_the_histogram_of_weights_are_told() -> None:

@@ -23,12 +23,13 @@ from s2bl_cli.contract.policies import LoadedPolicy, read_policy, write_policy
 from s2bl_cli.contract.scores import LOGGING_POLICY, Score, read_scores
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, of_policy
+from s2bl_cli.evaluation.class_means import RunningClassMeans
 from s2bl_cli.evaluation.evaluate import Evaluation, score_on_log
 from s2bl_cli.evaluation.health import WEIGHT_EDGES
 from s2bl_cli.evaluation.metrics.metric import Metric
-from s2bl_cli.evaluation.running_mean import RunningClassMeans, RunningMean
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.registry import LABEL_METRICS, METRICS
+from s2bl_cli.running_moments import RunningMoments
 
 # --- the running mean ---
 
@@ -38,7 +39,7 @@ FINITE = st.floats(-1e6, 1e6)
 @given(batches=st.lists(st.lists(FINITE, max_size=7), min_size=1, max_size=8))
 @settings(max_examples=200, deadline=None)
 def test_running_mean_is_numpys_whatever_the_batches(batches: list[list[float]]) -> None:
-    mean = RunningMean()
+    mean = RunningMoments()
     for batch in batches:
         mean.add(np.array(batch, np.float64))
     values = np.array([value for batch in batches for value in batch])
@@ -54,7 +55,7 @@ def test_running_mean_is_numpys_whatever_the_batches(batches: list[list[float]])
 def test_running_mean_of_float32_computes_in_float64() -> None:
     """Differences from the mean have no digits left in float32 here."""
     values = np.array([1.0, 1.0000001, 1.0, 1.0000001, 1.0000002], np.float32)
-    mean = RunningMean()
+    mean = RunningMoments()
     mean.add(values[:2])
     mean.add(values[2:])
     wide = values.astype(np.float64)

@@ -24,7 +24,7 @@ from s2bl_cli.evaluation.bounds import estimator_error_bound, risk_bound
 from s2bl_cli.evaluation.health import CAUTION, NO_TRUST, TRUST, WEIGHT_EDGES, Health, health, weight_shares
 from s2bl_cli.evaluation.policy_bank import PolicyBank
 from s2bl_cli.evaluation.settings import GROUPS, EvaluateSettings
-from s2bl_cli.models.network import build_network, network_from, network_tensors
+from s2bl_cli.policies.network import build_network, network_from, network_tensors
 from s2bl_cli.registry import METRICS
 
 Run = Callable[..., Any]

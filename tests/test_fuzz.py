@@ -39,7 +39,7 @@ from typer.testing import CliRunner
 from s2bl_cli.app import VERBS, app, verb_command
 from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
 from s2bl_cli.errors import RunError
-from s2bl_cli.models.run_settings import RunSettings
+from s2bl_cli.policies.run_settings import RunSettings
 from s2bl_cli.registry import Registry
 
 Random = np.random.Generator

@@ -28,10 +28,7 @@ def _check_each_alone(log: Path, grid: dict[str, Any], **settings: Any) -> None:
     """Every policy of the grid against a run of its own, made from what the policy's lineage says of it."""
     found = train_all(log, **LONG, **grid, **settings)
     for one in found:
-        numbers = {name: value for name, value in one.combination._asdict().items() if value is not None}
-        if settings.get("risk") != "banditnet":
-            numbers.pop("translation", None)
-        given = {name: value for name, value in numbers.items() if name in grid}
+        given = {name: value for name, value in one.candidate.hyperparameters.items() if name in grid}
         alone = train(log, **LONG, **settings, **given, seed=one.seed)
         assert _far(one.policy, alone) < 2e-4
     pairs = [_far(one.policy, other.policy) for i, one in enumerate(found) for other in found[:i]]

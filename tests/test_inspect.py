@@ -16,7 +16,7 @@ from score_fixtures import history_row, row_of
 from typer.testing import CliRunner
 
 from s2bl_cli.app import app
-from s2bl_cli.contract.checkpoints import Checkpoint, write_checkpoint
+from s2bl_cli.contract.checkpoints import write_checkpoint
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.lineage import Source, step_of
@@ -449,29 +449,30 @@ def test_a_history(tmp_path: Path) -> None:
     assert "Made by\ns2bl train --seed 0 logs-abababab.parquet -o policy.safetensors\n" in words
 
 
-PROGRESS = {"notes": {}, "done": [["training", 0, 2, 3]], "current": {"place": ["training", 1], "epoch": 4, "step": 5}}
+CURRENT = {"stage": "training", "epoch": 4, "step": 5, "state": {"a": np.zeros((2, 3), np.float32)}}
+CONTENT: dict[str, Any] = {"stages": {"choosing": {"0": {}, "1": {}}, "training": {"0": {}}}, "current": CURRENT}
 
 
-def write_a_checkpoint(path: Path, progress: Any) -> Path:
+def write_a_checkpoint(path: Path, content: Any) -> Path:
     run = step_of("train", {"seed": 0}, (Source("logs", "ab" * 32),))
-    write_checkpoint(Checkpoint(run, progress, {"now.a": np.zeros((2, 3), np.float32)}), str(path))
+    write_checkpoint(run, content, str(path))
     return path
 
 
 def test_a_checkpoint(tmp_path: Path) -> None:
-    path = write_a_checkpoint(tmp_path / "p.checkpoint", PROGRESS)
+    path = write_a_checkpoint(tmp_path / "p.checkpoint", CONTENT)
     found = facts(path)
-    assert (found["kind"], found["version"], found["policies_done"]) == ("checkpoint", 1, 6)
+    assert (found["kind"], found["version"], found["policies_done"]) == ("checkpoint", 2, 3)
     assert (found["stage"], found["epoch"], found["step"]) == ("training", 4, 5)
     assert (found["tensors"], found["bytes"]) == (1, 24)
     words = said(path)
-    assert words.startswith(f"{path}: checkpoint, contract version 1\n")
+    assert words.startswith(f"{path}: checkpoint, contract version 2\n")
     assert "under way      training: 4 epochs done, and 5 steps of the next\n" in words
     assert "Made by\ns2bl train --seed 0 logs-abababab.parquet -o policy.safetensors\n" in words
 
 
-def test_a_checkpoint_between_two_stretches_of_work(tmp_path: Path) -> None:
-    path = write_a_checkpoint(tmp_path / "p.checkpoint", {**PROGRESS, "current": None})
+def test_a_checkpoint_between_two_fits(tmp_path: Path) -> None:
+    path = write_a_checkpoint(tmp_path / "p.checkpoint", {**CONTENT, "current": None})
     assert (facts(path)["stage"], facts(path)["epoch"]) == (None, None)
     assert "under way" not in said(path)
 
@@ -485,19 +486,19 @@ def test_a_history_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "progress",
-    [{}, {"done": 3, "current": None}, {"done": [], "current": {"place": []}}, {"done": [["a"]], "current": None}],
+    "content",
+    [{}, {"stages": 3, "current": None}, {"stages": {}, "current": {}}, {"stages": {"a": 1}, "current": None}],
 )
-def test_a_checkpoint_whose_progress_is_damaged(tmp_path: Path, progress: Any) -> None:
-    path = write_a_checkpoint(tmp_path / "p.checkpoint", progress)
-    assert refusal(path) == f"s2bl: {path}: its progress is damaged; start the run anew, without --resume\n"
+def test_a_checkpoint_whose_content_is_damaged(tmp_path: Path, content: Any) -> None:
+    path = write_a_checkpoint(tmp_path / "p.checkpoint", content)
+    assert refusal(path) == f"s2bl: {path} is damaged; drop --resume to start over\n"
 
 
 def test_what_train_leaves_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A history of `train`, and the checkpoint of one that is stopped at its end."""
     monkeypatch.chdir(tmp_path)
     write_log(tmp_path / "log.parquet", random_rows(60))
-    monkeypatch.setattr("s2bl_cli.training.journal.Journal.remove", lambda self: None)
+    monkeypatch.setattr("s2bl_cli.training.checkpoint.Checkpoint.remove", lambda self: None)
     words = ["train", "log.parquet", "--epochs", "2", "--history", "h.parquet", "-o", "p.safetensors"]
     result = CliRunner().invoke(app, [*words, "--checkpoint-every", "1"])
     assert result.exit_code == 0, result.output

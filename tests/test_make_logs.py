@@ -18,7 +18,7 @@ from s2bl_cli.errors import RunError, SettingError
 from s2bl_cli.logging_policy.facts import LogFacts
 from s2bl_cli.logging_policy.policies import ExploringPolicy, RandomPolicy, UniformPolicy, softmax
 from s2bl_cli.logging_policy.settings import LoggingSettings
-from s2bl_cli.models.network import network_from
+from s2bl_cli.policies.network import network_from
 from s2bl_cli.registry import DATASETS
 
 torch.set_num_threads(1)

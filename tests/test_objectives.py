@@ -1,9 +1,9 @@
-"""Risks, regularisers, their sum and their names: by hand, by brute force, and by their closed-form optima."""
+"""Risks, regularisers and their sum: by hand, by brute force, and by their closed-form optima."""
 
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,68 +16,104 @@ from torch import Tensor
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import NetworkSpec
-from s2bl_cli.models.network import PolicyNetwork, build_network
-from s2bl_cli.objectives.batches import AnyBatch, Knobs, KnownBatch
-from s2bl_cli.objectives.methods import DEFAULT_LAM, DEFAULT_METHOD, METHODS, method_name
-from s2bl_cli.objectives.objective import Objective, objective_of
-from s2bl_cli.registry import EXACT_FORMS, REGULARISERS, RISKS
-from s2bl_cli.training.groups import Group, TrainRows
-from s2bl_cli.training.log_facts import count_log
-from s2bl_cli.training.rows import Filling, Rows, rows_on_device
+from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
+from s2bl_cli.objectives.objective import Objective
+from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, NOTHING, Numbers, Regulariser, Risk, Term
+from s2bl_cli.policies.network import PolicyNetwork, build_network
+from s2bl_cli.registry import REGULARISERS, RISKS
+from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.rows import Rows, rows_on_device
+from s2bl_cli.training.statistics import TrainRows, count_rows
 
 NU = 0.01
 EVERY = [f"risk:{name}" for name in RISKS.names] + [f"reg:{name}" for name in REGULARISERS.names]
 WITH_TERM = [name for name in EVERY if not name.endswith(":none")]
+EXACT_FORMS: dict[str, Regulariser] = {
+    name: REGULARISERS.load(name).exact for name in REGULARISERS.names if REGULARISERS.load(name).exact is not None
+}
+NOT_SEEN: Any = None
 
 
-def _value(name: str, log_pi: Tensor, p: Tensor, third: Tensor, nu: float) -> Tensor:
-    """Any risk or regulariser on a batch; `third` is the batch's third field, the cost negated or the weight."""
+def _declared(name: str) -> Risk | Regulariser:
+    """`risk:tips`, `reg:wce`."""
     kind, entry = name.split(":")
-    value: Tensor
-    if kind == "risk":
-        value = RISKS.load(entry)(KnownBatch(log_pi, p, -third), _knobs(entry, nu))
-    else:
-        batch = AnyBatch(log_pi, p, third, merit=third, distance=log_pi.square().sum(-1))
-        value = REGULARISERS.load(entry)(batch, _knobs(entry, nu))
-    return value
+    declared: Risk | Regulariser = (RISKS if kind == "risk" else REGULARISERS).load(entry)
+    return declared
 
 
-def _knobs(risk: str, nu: float = NU) -> Knobs:
+def _numbers(**given: Any) -> Numbers:
+    """Hyperparameters that every formula can be worked out with."""
+    return SimpleNamespace(
+        **{"nu": NU, "translation": -0.3, "smoothing": 0.1, "sharpen": None, "cap": 1.0, "sharpen_unit": 1.0, **given}
+    )
+
+
+def _of(name: str, nu: float = NU) -> Numbers:
     """A smoothing that the risk can be worked out with."""
-    return Knobs(nu=nu, translation=-0.3, smoothing={"lse": -0.1, "os": 20.0}.get(risk, 0.1))
+    return _numbers(nu=nu, smoothing={"risk:lse": -0.1, "risk:os": 20.0}.get(name, 0.1))
 
 
-@pytest.mark.parametrize("name", WITH_TERM)
-def test_gradient_is_the_derivative(name: str) -> None:
-    log_pi = torch.tensor([-0.1, -1.0, -3.0, -8.0], dtype=torch.float64, requires_grad=True)
-    p = torch.tensor([0.6, 0.3, 0.05, 0.001], dtype=torch.float64)
-    third = torch.tensor([1.0, 0.5, 0.25, 2.0], dtype=torch.float64)
-    assert torch.autograd.gradcheck(lambda x: _value(name, x, p, third, NU), (log_pi,))
-    (gradient,) = torch.autograd.grad(_value(name, log_pi, p, third, NU), log_pi)
-    assert gradient.abs().min() > 0  # every row counts
+def _value(term: Term) -> float:
+    return float(term.value)
+
+
+def _risk(name: str, batch: KnownBatch, **numbers: Any) -> float:
+    return _value(RISKS.load(name).formula(batch, _numbers(**numbers)))
+
+
+def _reg(name: str, batch: AnyBatch, **numbers: Any) -> float:
+    return _value(REGULARISERS.load(name).formula(batch, _numbers(**numbers)))
+
+
+def _exact(name: str, batch: AnyBatch, **numbers: Any) -> float:
+    return _value(EXACT_FORMS[name].formula(batch, _numbers(**numbers)))
+
+
+def _any_batch(log_pi: Tensor, p: Tensor, weight: Tensor, **fields: Any) -> AnyBatch:
+    whole = {"reward_weight": weight, "log_policy": NOT_SEEN, "pi0": NOT_SEEN, "distance": NOT_SEEN, **fields}
+    return AnyBatch(log_pi, p, weight, **whole)
+
+
+def _term(name: str, log_pi: Tensor, p: Tensor, third: Tensor, nu: float) -> Term:
+    """Any risk or regulariser on a batch; `third` is the batch's third field, the cost negated or the weight."""
+    batch: Any = KnownBatch(log_pi, p, -third)
+    if name.startswith("reg:"):
+        batch = _any_batch(log_pi, p, third, distance=log_pi.square().sum(-1))
+    return _declared(name).formula(batch, _of(name, nu))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@pytest.mark.parametrize("name", EVERY)
-def test_value_is_a_scalar_of_the_batch_device_and_dtype(name: str, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize("name", WITH_TERM)
+def test_value_and_slope_are_of_the_batch_device_and_dtype(name: str, dtype: torch.dtype) -> None:
     log_pi = torch.tensor([-0.5, -2.0, -4.0], dtype=dtype)
     p = torch.tensor([0.5, 0.1, 0.01], dtype=dtype)
     third = torch.tensor([1.0, 0.0, 0.5], dtype=dtype)
     with default_device_elsewhere():
-        value = _value(name, log_pi, p, third, NU)
-    assert (value.shape, value.dtype, value.device) == ((), dtype, CPU)
+        term = _term(name, log_pi, p, third, NU)
+    assert isinstance(term.value, Tensor)
+    assert (term.value.shape, term.value.dtype, term.value.device) == ((), dtype, CPU)
+    assert {(slope.dtype, slope.device) for slope in term.slope.values()} == {(dtype, CPU)}
 
 
 @pytest.mark.parametrize("name", [name for name in WITH_TERM if name != "reg:lpr"])  # it sees no probability
-def test_value_and_gradient_are_finite_at_tiny_probabilities(name: str) -> None:
-    log_pi = torch.tensor([-1e-7, -100.0, -1e4, -1e30], requires_grad=True)
+def test_value_and_slope_are_finite_at_tiny_probabilities(name: str) -> None:
+    log_pi = torch.tensor([-1e-7, -100.0, -1e4, -1e30])
     # Without truncation a weight is as large as 1/p: those risks are asked for propensities that a log may have.
     bare = name.removeprefix("risk:") in ("ips", "es", "ls", "lse", "os")
     p = torch.tensor([1e-15, 1e-12, 1.0, 1e-9] if bare else [1e-30, 1e-38, 1.0, 1e-20])
-    value = _value(name, log_pi, p, torch.ones(4), 0.001)
-    (gradient,) = torch.autograd.grad(value, log_pi)
-    assert torch.isfinite(value)
-    assert torch.isfinite(gradient).all()
+    term = _term(name, log_pi, p, torch.ones(4), 0.001)
+    assert math.isfinite(_value(term))
+    assert torch.isfinite(term.slope[LOG_PI, 0]).all()
+
+
+@pytest.mark.parametrize("name", EXACT_FORMS)
+def test_exact_form_is_finite_at_tiny_probabilities(name: str) -> None:
+    log_policy = torch.tensor([[-1e-7, -100.0, -1e4, -1e30]])
+    pi0 = torch.tensor([[1.0, 0.0, 1e-38, 1e-20]])
+    batch = _any_batch(NOT_SEEN, NOT_SEEN, NOT_SEEN, log_policy=log_policy, pi0=pi0)
+    term = EXACT_FORMS[name].formula(batch, _numbers(nu=0.001))
+    assert math.isfinite(_value(term))
+    assert torch.isfinite(term.slope[LOG_POLICY, 0]).all()
 
 
 def test_tips_by_hand() -> None:
@@ -87,57 +123,57 @@ def test_tips_by_hand() -> None:
         torch.tensor([0.5, 0.05, 0.3], dtype=torch.float64),
         torch.tensor([-1.0, -0.5, 0.0], dtype=torch.float64),
     )
-    assert RISKS.load("tips")(batch, Knobs(nu=0.1)).item() == pytest.approx(-2 / 3, abs=1e-12)
+    assert _risk("tips", batch, nu=0.1) == pytest.approx(-2 / 3, abs=1e-12)
 
 
 def test_wce_by_hand() -> None:
     """Actions 0, 0, 1; π = 1/2, 1/4, 1/8; p = 1/2, 1/4, 1/4. The terms −p·log π are 1/2, 1/2 and 3/4 of ln 2.
     Σ_a (1/m_a) Σ = (1/2)(1/2 + 1/2) + 3/4 = 5/4 of ln 2."""
     batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.5, 0.25, 0.25])
-    assert REGULARISERS.load("wce")(batch, Knobs(nu=0.3)).item() == pytest.approx(1.25 * math.log(2), abs=1e-12)
+    assert _reg("wce", batch, nu=0.3) == pytest.approx(1.25 * math.log(2), abs=1e-12)
 
 
 def test_kl_by_hand() -> None:
     """Actions 0, 0, 1; π = 1/4, 1/2, 1/2; p = 1/2, 1/4, 1/16; ν = 1/4. The terms π·log(π/max(ν, p)) are −1/4, 1/2
     and 1/2 of ln 2 (the last p counts as 1/4). Σ_a (1/m_a) Σ = (1/2)(−1/4 + 1/2) + 1/2 = 5/8 of ln 2."""
     batch = _three_rows(pi=[0.25, 0.5, 0.5], p=[0.5, 0.25, 0.0625])
-    assert REGULARISERS.load("kl")(batch, Knobs(nu=0.25)).item() == pytest.approx(0.625 * math.log(2), abs=1e-12)
+    assert _reg("kl", batch, nu=0.25) == pytest.approx(0.625 * math.log(2), abs=1e-12)
 
 
 def _three_rows(pi: list[float], p: list[float]) -> AnyBatch:
     """Two rows of action 0 and one of action 1: N/m_a is 3/2 and 3."""
     weight = torch.tensor([1.5, 1.5, 3.0], dtype=torch.float64)
-    return AnyBatch(torch.tensor(pi, dtype=torch.float64).log(), torch.tensor(p, dtype=torch.float64), weight)
+    return _any_batch(torch.tensor(pi, dtype=torch.float64).log(), torch.tensor(p, dtype=torch.float64), weight)
 
 
 LN2 = math.log(2)
 
 # π = 1/2, 1/4, 1/8; p = 1/4, 1/2, 1/8; c = −1, −1/2, 0: weights π/p = 2, 1/2, 1, and rewards times them 2, 1/4, 0.
-RISKS_BY_HAND: dict[str, tuple[Knobs, float]] = {
-    "ips": (Knobs(), (-2 - 0.25) / 3),
+RISKS_BY_HAND: dict[str, tuple[dict[str, float], float]] = {
+    "ips": ({}, (-2 - 0.25) / 3),
     # π/max(1/4, p) = 2, 1/2, 1/2
-    "tips": (Knobs(nu=0.25), (-2 - 0.25) / 3),
-    "pseudo": (Knobs(nu=0.25), (-2 - 0.25) / 3),
+    "tips": ({"nu": 0.25}, (-2 - 0.25) / 3),
+    "pseudo": ({"nu": 0.25}, (-2 - 0.25) / 3),
     # c + 1/2 = −1/2, 0, 1/2
-    "banditnet": (Knobs(nu=0.25, translation=-0.5), (-1 + 0.25) / 3),
+    "banditnet": ({"nu": 0.25, "translation": -0.5}, (-1 + 0.25) / 3),
     # −1·(−1)/(1/4) = 4 and −1/2·(−2)/(1/2) = 2 of ln 2
-    "wnll": (Knobs(nu=0.25), (4 + 2) * LN2 / 3),
+    "wnll": ({"nu": 0.25}, (4 + 2) * LN2 / 3),
     # π/(p + 1/4) = 1, 1/3
-    "ix": (Knobs(smoothing=0.25), (-1 - 1 / 6) / 3),
+    "ix": ({"smoothing": 0.25}, (-1 - 1 / 6) / 3),
     # π/√p = 1, √2/4
-    "es": (Knobs(smoothing=0.5), (-1 - math.sqrt(2) / 8) / 3),
-    "ls": (Knobs(smoothing=2.0), -(math.log(5) + math.log(1.5)) / 2 / 3),
-    "lse": (Knobs(smoothing=-2.0), math.log((math.exp(-4) + math.exp(-0.5) + 1) / 3) / 2),
+    "es": ({"smoothing": 0.5}, (-1 - math.sqrt(2) / 8) / 3),
+    "ls": ({"smoothing": 2.0}, -(math.log(5) + math.log(1.5)) / 2 / 3),
+    "lse": ({"smoothing": -2.0}, math.log((math.exp(-4) + math.exp(-0.5) + 1) / 3) / 2),
     # 2·2/(4 + 2) = 2/3; 2·½/(¼ + 2) = 4/9
-    "os": (Knobs(smoothing=2.0), (-2 / 3 - 2 / 9) / 3),
-    "none": (Knobs(), 0.0),
+    "os": ({"smoothing": 2.0}, (-2 / 3 - 2 / 9) / 3),
+    "none": ({}, 0.0),
 }
 
 
 @pytest.mark.parametrize("name", RISKS.names)
 def test_risk_by_hand(name: str) -> None:
-    knobs, expected = RISKS_BY_HAND[name]
-    assert RISKS.load(name)(_hand_batch(), knobs).item() == pytest.approx(expected, abs=1e-12)
+    numbers, expected = RISKS_BY_HAND[name]
+    assert _risk(name, _hand_batch(), **numbers) == pytest.approx(expected, abs=1e-12)
 
 
 def _hand_batch() -> KnownBatch:
@@ -146,37 +182,41 @@ def _hand_batch() -> KnownBatch:
 
 
 @pytest.mark.parametrize(
-    ("name", "knobs", "limit", "limit_knobs"),
+    ("name", "numbers", "limit"),
     [
-        ("tips", Knobs(nu=1e-12), "ips", Knobs()),
-        ("banditnet", Knobs(nu=0.3, translation=0.0), "tips", Knobs(nu=0.3)),
-        ("pseudo", Knobs(nu=0.3), "tips", Knobs(nu=0.3)),
-        ("ix", Knobs(smoothing=0.0), "ips", Knobs()),
-        ("es", Knobs(smoothing=1.0), "ips", Knobs()),
-        ("ls", Knobs(smoothing=1e-9), "ips", Knobs()),
-        ("lse", Knobs(smoothing=-1e-7), "ips", Knobs()),
-        ("os", Knobs(smoothing=1e12), "ips", Knobs()),
+        ("tips", {"nu": 1e-12}, "ips"),
+        ("banditnet", {"nu": 0.3, "translation": 0.0}, "tips"),
+        ("pseudo", {"nu": 0.3}, "tips"),
+        ("ix", {"smoothing": 0.0}, "ips"),
+        ("es", {"smoothing": 1.0}, "ips"),
+        ("ls", {"smoothing": 1e-9}, "ips"),
+        ("lse", {"smoothing": -1e-7}, "ips"),
+        ("os", {"smoothing": 1e12}, "ips"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_risk_has_its_limit(name: str, knobs: Knobs, limit: str, limit_knobs: Knobs) -> None:
-    """Value and gradient."""
-    pi = torch.tensor([0.9, 0.3, 0.02], dtype=torch.float64)
-    found = []
-    for risk, own in ((name, knobs), (limit, limit_knobs)):
-        log_pi = pi.log().requires_grad_()
-        value = RISKS.load(risk)(_hand_batch()._replace(log_pi=log_pi), own)
-        (gradient,) = torch.autograd.grad(value, log_pi)
-        found.append([value.item(), *gradient.tolist()])
-    assert found[0] == pytest.approx(found[1], rel=1e-5, abs=1e-7)
-    assert found[0][0] < -0.01
+def test_risk_has_its_limit(name: str, numbers: dict[str, float], limit: str) -> None:
+    """Value and slope."""
+    batch = _hand_batch()._replace(log_pi=torch.tensor([0.9, 0.3, 0.02], dtype=torch.float64).log())
+    terms = [RISKS.load(risk).formula(batch, _numbers(**numbers)) for risk in (name, limit)]
+    found, expected = ([_value(term), *term.slope[LOG_PI, 0].tolist()] for term in terms)
+    assert found == pytest.approx(expected, rel=1e-5, abs=1e-7)
+    assert found[0] < -0.01
 
 
 def test_smoothing_moves_the_risk_towards_zero() -> None:
     """Costs are ≤ 0: every smoothing takes something off what ips promises."""
-    plain = RISKS.load("ips")(_hand_batch(), Knobs()).item()
+    plain = _risk("ips", _hand_batch())
     for name, smoothing in {"ix": 0.1, "es": 0.5, "ls": 1.0, "lse": -1.0, "os": 10.0}.items():
-        assert plain < RISKS.load(name)(_hand_batch(), Knobs(smoothing=smoothing)).item() < 0
+        assert plain < _risk(name, _hand_batch(), smoothing=smoothing) < 0
+
+
+def test_os_of_a_weight_whose_square_is_beyond_float32() -> None:
+    """w = 1e20, λ = 1e12, c = −1: −λw/(w² + λ) = −1e-8, and it falls as w grows: the slope is 1e-8."""
+    batch = KnownBatch(torch.zeros(1), torch.tensor([1e-20]), torch.tensor([-1.0]))
+    term = RISKS.load("os").formula(batch, _numbers(smoothing=1e12))
+    assert _value(term) == pytest.approx(-1e-8, rel=1e-5)
+    assert term.slope[LOG_PI, 0].tolist() == pytest.approx([1e-8], rel=1e-5)
 
 
 @pytest.mark.parametrize("tiny", [False, True], ids=["", "tiny propensities"])
@@ -186,48 +226,63 @@ def test_lse_of_a_mixed_batch_looks_at_known_rows_only(tiny: bool) -> None:
     batch = _hand_batch()
     if tiny:
         batch = batch._replace(p=batch.p * 1e-6, c=torch.tensor([-1.0, -0.5, -0.5], dtype=torch.float64))
-    knobs = Knobs(smoothing=-2.0)
-    alone = RISKS.load("lse")(KnownBatch(*(value[:2] for value in batch[:3])), knobs)
+    alone = _risk("lse", KnownBatch(*(value[:2] for value in batch[:3])), smoothing=-2.0)
     weight = torch.tensor([1.5, 1.5, 0], dtype=torch.float64)
     without_feedback = batch._replace(c=batch.c * (weight > 0), weight=weight)
-    assert RISKS.load("lse")(without_feedback, knobs).item() == pytest.approx(alone.item(), rel=1e-12)
-    log_pi = batch.log_pi.clone().requires_grad_()
-    nothing = RISKS.load("lse")(without_feedback._replace(log_pi=log_pi, weight=torch.zeros(3)), knobs)
-    (gradient,) = torch.autograd.grad(nothing, log_pi)
-    assert (nothing.item(), gradient.tolist()) == (0, [0, 0, 0])
+    assert _risk("lse", without_feedback, smoothing=-2.0) == pytest.approx(alone, rel=1e-12)
+    nothing = RISKS.load("lse").formula(
+        without_feedback._replace(weight=torch.zeros(3, dtype=torch.float64)), _numbers(smoothing=-2.0)
+    )
+    assert (_value(nothing), nothing.slope[LOG_PI, 0].tolist()) == (0, [0, 0, 0])
 
 
 def test_sharpened_wce_by_hand() -> None:
     """p = 1/2, 1/4, 1/4, cap 0.4, β = 2: weights 0.16, 0.0625, 0.0625 of sum 0.285; −log π = 1, 2, 3 of ln 2."""
     batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.5, 0.25, 0.25])
-    value = REGULARISERS.load("wce")(batch, Knobs(sharpen=2.0, cap=0.4, sharpen_unit=math.sqrt(0.285 / 3))).item()
+    value = _reg("wce", batch, sharpen=2.0, cap=0.4, sharpen_unit=math.sqrt(0.285 / 3))
     assert value == pytest.approx((0.16 + 2 * 0.0625 + 3 * 0.0625) / 0.285 * LN2, abs=1e-12)
 
 
 def test_sharpened_by_one_is_the_papers_where_actions_are_equally_frequent() -> None:
     """Two rows of each of two actions: N/m_a = 2 for all; p has the mean 0.3, so wce is 2·0.3 times as large."""
     p = torch.tensor([0.5, 0.25, 0.25, 0.2], dtype=torch.float64)
-    batch = AnyBatch(torch.tensor([0.5, 0.1, 0.3, 0.7]).double().log(), p, torch.full((4,), 2.0).double())
-    sharpened = REGULARISERS.load("wce")(batch, Knobs(sharpen=1.0, sharpen_unit=0.3))
-    assert REGULARISERS.load("wce")(batch, Knobs()).item() == pytest.approx(2 * 0.3 * sharpened.item(), rel=1e-12)
+    batch = _any_batch(torch.tensor([0.5, 0.1, 0.3, 0.7]).double().log(), p, torch.full((4,), 2.0).double())
+    sharpened = _reg("wce", batch, sharpen=1.0, sharpen_unit=0.3)
+    assert _reg("wce", batch) == pytest.approx(2 * 0.3 * sharpened, rel=1e-12)
 
 
 def test_sharpened_by_zero_is_plain_cross_entropy() -> None:
     batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.9, 0.25, 0.001])
-    assert REGULARISERS.load("wce")(batch, Knobs(sharpen=0.0)).item() == pytest.approx(2 * LN2, abs=1e-12)
+    assert _reg("wce", batch, sharpen=0.0) == pytest.approx(2 * LN2, abs=1e-12)
+
+
+@pytest.mark.parametrize("beta", [0.5, 1.0, 40.0])
+@pytest.mark.parametrize("cap", [0.3, 1.0])
+def test_sharpened_weights_have_mean_one(beta: float, cap: float) -> None:
+    """Over the rows that the unit was derived from, in float32: 0.02^40 alone would be beyond it."""
+    p = np.array([0.5, 0.25, 0.1, 0.02])
+    derive = REGULARISERS.load("wce").derive
+    unit = derive({"sharpen": beta, "cap": cap}, lambda function: float(np.mean(function(p))))
+    batch = _any_batch(torch.full((4,), -1.0), torch.tensor(p).float(), torch.ones(4))
+    assert _reg("wce", batch, sharpen=beta, cap=cap, **unit) == pytest.approx(1, rel=1e-4)
+    assert derive({"sharpen": None, "cap": 1.0}, _not_called) == derive({"sharpen": 0.0, "cap": cap}, _not_called)
+
+
+def _not_called(function: Any) -> float:
+    raise AssertionError("a pass over the log that nothing needs")
 
 
 def test_cce_by_hand() -> None:
-    """Merits 2, 0, 1/2; −log π = 1, 2, 3 of ln 2: (2 + 0 + 1.5)/3."""
+    """Reward weights 2, 0, 1/2; −log π = 1, 2, 3 of ln 2: (2 + 0 + 1.5)/3."""
     batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.9, 0.25, 0.001])
-    merit = torch.tensor([2.0, 0.0, 0.5], dtype=torch.float64)
-    assert REGULARISERS.load("cce")(batch._replace(merit=merit), Knobs()).item() == pytest.approx(3.5 / 3 * LN2)
+    batch = batch._replace(reward_weight=torch.tensor([2.0, 0.0, 0.5], dtype=torch.float64))
+    assert _reg("cce", batch) == pytest.approx(3.5 / 3 * LN2)
 
 
 def _exact_batch(pi: list[list[float]], pi0: list[list[float]]) -> AnyBatch:
     nothing = torch.zeros(len(pi), dtype=torch.float64)
     log_policy = torch.tensor(pi, dtype=torch.float64).log()
-    return AnyBatch(nothing, nothing, nothing, log_policy=log_policy, pi0=torch.tensor(pi0, dtype=torch.float64))
+    return _any_batch(nothing, nothing, nothing, log_policy=log_policy, pi0=torch.tensor(pi0, dtype=torch.float64))
 
 
 def test_exact_forms_by_hand() -> None:
@@ -237,33 +292,14 @@ def test_exact_forms_by_hand() -> None:
     batch = _exact_batch([[0.5, 0.5], [0.25, 0.75]], [[0.25, 0.75], [0.125, 0.875]])
     wce = (LN2 + math.log(4) / 8 + 7 / 8 * math.log(4 / 3)) / 2
     kl = ((LN2 + math.log(2 / 3)) / 2 + 3 / 4 * math.log(6 / 7)) / 2
-    assert EXACT_FORMS.load("wce")(batch, Knobs(nu=0.25)).item() == pytest.approx(wce, abs=1e-12)
-    assert EXACT_FORMS.load("kl")(batch, Knobs(nu=0.25)).item() == pytest.approx(kl, abs=1e-12)
+    assert _exact("wce", batch, nu=0.25) == pytest.approx(wce, abs=1e-12)
+    assert _exact("kl", batch, nu=0.25) == pytest.approx(kl, abs=1e-12)
 
 
 def test_exact_kl_is_zero_at_the_logging_policy_and_nowhere_else() -> None:
     pi0 = [[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]
-    assert EXACT_FORMS.load("kl")(_exact_batch(pi0, pi0), Knobs(nu=0.05)).item() == pytest.approx(0, abs=1e-15)
-    assert EXACT_FORMS.load("kl")(_exact_batch(pi0[::-1], pi0), Knobs(nu=0.05)).item() > 0.1
-
-
-@pytest.mark.parametrize("name", EXACT_FORMS.names)
-def test_gradient_of_the_exact_form_is_the_derivative(name: str) -> None:
-    torch.manual_seed(0)
-    logits = torch.randn(2, 3, 4, dtype=torch.float64, requires_grad=True)  # two policies, three rows, four actions
-    pi0 = torch.softmax(torch.randn(3, 4, dtype=torch.float64), dim=-1)
-    nothing = torch.zeros(3, dtype=torch.float64)
-    nu = torch.tensor([[0.0], [0.2]], dtype=torch.float64)
-
-    def value(x: Tensor) -> Tensor:
-        log_policy = torch.log_softmax(x, dim=-1)
-        found: Tensor = EXACT_FORMS.load(name)(
-            AnyBatch(nothing, nothing, nothing, log_policy=log_policy, pi0=pi0), Knobs(nu=nu)
-        )
-        return found
-
-    assert value(logits).shape == (2,)
-    assert torch.autograd.gradcheck(value, (logits,))
+    assert _exact("kl", _exact_batch(pi0, pi0), nu=0.05) == pytest.approx(0, abs=1e-15)
+    assert _exact("kl", _exact_batch(pi0[::-1], pi0), nu=0.05) > 0.1
 
 
 def test_tips_without_truncation_is_plain_ips() -> None:
@@ -271,28 +307,30 @@ def test_tips_without_truncation_is_plain_ips() -> None:
     pi, p, c = rng.random(50), rng.random(50) ** 4, -rng.random(50)
     batch = KnownBatch(torch.tensor(pi).log(), torch.tensor(p), torch.tensor(c))
     plain = float(np.mean(c * pi / p))
-    assert RISKS.load("tips")(batch, Knobs(nu=0.0)).item() == pytest.approx(plain, rel=1e-12)
-    assert RISKS.load("tips")(batch, Knobs(nu=1e-12)).item() == pytest.approx(plain, rel=1e-12)
-    assert abs(RISKS.load("tips")(batch, Knobs(nu=0.1)).item()) < abs(plain)
+    assert _risk("tips", batch, nu=0.0) == pytest.approx(plain, rel=1e-12)
+    assert _risk("tips", batch, nu=1e-12) == pytest.approx(plain, rel=1e-12)
+    assert abs(_risk("tips", batch, nu=0.1)) < abs(plain)
 
 
 def test_kl_is_zero_where_the_policy_is_the_truncated_logging_policy() -> None:
     p = torch.tensor([0.5, 0.2, 0.01], dtype=torch.float64)
     weight = torch.tensor([1.0, 7.0, 3.0], dtype=torch.float64)
-    assert REGULARISERS.load("kl")(AnyBatch(p.clamp(min=0.1).log(), p, weight), Knobs(nu=0.1)).item() == 0
-    assert REGULARISERS.load("kl")(AnyBatch(p.log(), p, weight), Knobs(nu=0.1)).item() != 0
+    assert _reg("kl", _any_batch(p.clamp(min=0.1).log(), p, weight), nu=0.1) == 0
+    assert _reg("kl", _any_batch(p.log(), p, weight), nu=0.1) != 0
 
 
 def test_wce_does_not_depend_on_nu() -> None:
     batch = _three_rows(pi=[0.5, 0.25, 0.125], p=[0.5, 0.001, 0.25])
-    values = {REGULARISERS.load("wce")(batch, Knobs(nu=nu)).item() for nu in (0.0, 0.1, 1.0)}
+    values = {_reg("wce", batch, nu=nu) for nu in (0.0, 0.1, 1.0)}
     assert len(values) == 1
 
 
 def test_none_is_zero_on_both_sides() -> None:
     row = torch.tensor([0.5])
-    assert RISKS.load("none")(KnownBatch(row, row, row), Knobs(nu=NU)).item() == 0
-    assert REGULARISERS.load("none")(AnyBatch(row, row, row), Knobs(nu=NU)).item() == 0
+    assert _risk("none", KnownBatch(row, row, row), nu=NU) == 0
+    assert _reg("none", _any_batch(row, row, row), nu=NU) == 0
+    assert RISKS.load("none").formula(KnownBatch(row, row, row), _numbers()).slope == {}
+    assert REGULARISERS.load("none").formula(_any_batch(row, row, row), _numbers()).slope == {}
 
 
 # --- the log, its counts and its batches ---
@@ -325,9 +363,12 @@ class _SmallLog(NamedTuple):
     def any_batch(self, index: Sequence[int]) -> AnyBatch:
         own = list(index)
         log_pi, distance = self._log_pi(own), torch.tensor(2.0, dtype=torch.float64)
-        weight, merit = self.rows.action_weight[0, own].double(), torch.tensor(own).double() / 4
-        return AnyBatch(log_pi, self.rows.p[own].double(), weight, merit, distance=distance)
+        action_weight, reward_weight = self.rows.action_weight[0, own].double(), torch.tensor(own).double() / 4
+        p = self.rows.p[own].double()
+        first = self.rows.total  # after all known rows, as where they are batches of their own
+        return _any_batch(log_pi, p, action_weight, reward_weight=reward_weight, distance=distance, first=first)
 
+    @torch.no_grad()
     def _log_pi(self, index: list[int]) -> Tensor:
         log_pi = torch.log_softmax(self.network(self.rows.context[index]), dim=1)
         return log_pi.gather(1, self.rows.action[index, None]).squeeze(1)
@@ -349,10 +390,9 @@ def _small_log(*, reg_on_known: bool = False) -> _SmallLog:
 
 def _rows(arrays: LogArrays, actions: int, *, reg_on_known: bool) -> tuple[Rows, list[float]]:
     train_rows = TrainRows(arrays, np.arange(arrays.rows))
-    facts = count_log([train_rows], [Group(0)], actions, reg_on_known=reg_on_known)
-    nothing = Filling(None, None)
-    rows = rows_on_device(train_rows, [Group(0)], facts, nothing, reg_on_known=reg_on_known, device=CPU)
-    return rows, facts.action_weight[0].tolist()
+    statistics = count_rows([train_rows], actions, sample_bytes=None)
+    rows = rows_on_device(train_rows, [Fold(0)], statistics, None, reg_on_known=reg_on_known, device=CPU)
+    return rows, statistics.action_weight(Fold(0), on_known=reg_on_known).tolist()
 
 
 @pytest.mark.parametrize("rows", ["all", "known"])
@@ -361,7 +401,7 @@ def test_regulariser_is_the_sum_over_actions_of_means_over_their_rows(name: str,
     log = _small_log(reg_on_known=rows == "known")
     with torch.no_grad():
         pi = torch.softmax(log.network(log.rows.context), dim=1).numpy()
-        value = REGULARISERS.load(name)(log.any_batch(log.regularised), Knobs(nu=NU)).item()
+        value = _reg(name, log.any_batch(log.regularised), nu=NU)
     expected = 0.0
     for action in range(4):
         of_action = [i for i in log.regularised if log.rows.action[i] == action]
@@ -407,7 +447,8 @@ COSTS = (-1.0, 0.0, -0.5, -1.0)  # of the known rows
 def _on_known_rows(log: _SmallLog, name: str) -> tuple[npt.NDArray[np.float64], float]:
     with torch.no_grad():
         pi = torch.softmax(log.network(log.rows.context), dim=1)[torch.arange(6), log.rows.action].numpy()
-        return pi, RISKS.load(name)(log.known_batch(log.known), _knobs(name)).item()
+        term = RISKS.load(name).formula(log.known_batch(log.known), _of(f"risk:{name}"))
+        return pi, _value(term)
 
 
 @pytest.mark.parametrize("name", EVERY)
@@ -415,14 +456,12 @@ def test_minibatch_estimates_average_to_the_full_value(name: str) -> None:
     """Over the batches of an equal partition, and over all batches of two rows. Counting actions inside the
     batch instead of over the log would fail here. Of lse it is the exponential that averages."""
     log = _small_log()
-    kind, entry = name.split(":")
-    numbers = log.known if kind == "risk" else log.regularised
+    numbers = log.known if name.startswith("risk:") else log.regularised
 
     def value(index: Sequence[int]) -> float:
-        if kind == "risk":
-            found = RISKS.load(entry)(log.known_batch(index), _knobs(entry)).item()
-            return math.exp(0.1 * found) if entry == "lse" else float(found)
-        return float(REGULARISERS.load(entry)(log.any_batch(index), _knobs(entry)).item())
+        batch: Any = log.known_batch(index) if name.startswith("risk:") else log.any_batch(index)
+        estimate = _value(_declared(name).formula(batch, _of(name)))
+        return math.exp(0.1 * estimate) if name == "risk:lse" else estimate
 
     full = value(numbers)
     partition = [value((a, b)) for a, b in zip(numbers[::2], numbers[1::2], strict=True)]
@@ -437,28 +476,38 @@ def test_weighted_rows_stand_for_the_known_ones(name: str) -> None:
     log = _small_log()
     everything = log.known_batch(range(6))
     weighted = everything._replace(weight=log.rows.feedback_weight[0].double())
-    whole = RISKS.load(name)(weighted, _knobs(name)).item()
+    whole = _value(RISKS.load(name).formula(weighted, _of(f"risk:{name}")))
     assert whole == pytest.approx(_on_known_rows(log, name)[1], rel=1e-6)
 
 
-@pytest.mark.parametrize("name", EVERY)
+@pytest.mark.parametrize("name", WITH_TERM)
 def test_policies_side_by_side_have_their_own_numbers(name: str) -> None:
-    """Two policies with two values of every knob: as each alone."""
+    """Two policies with two values of every hyperparameter: as each alone."""
     log = _small_log()
-    kind, entry = name.split(":")
-    load = RISKS.load if kind == "risk" else REGULARISERS.load
-    batch = log.known_batch(log.known) if kind == "risk" else log.any_batch(log.regularised)
-    one, other = _knobs(entry), replace(_knobs(entry), nu=0.2, translation=0.1)
-    both = Knobs(
-        nu=torch.tensor([[one.nu], [other.nu]]), translation=torch.tensor([[-0.3], [0.1]], dtype=torch.float64),
-        smoothing=torch.full((2, 1), float(one.smoothing), dtype=torch.float64),
-    )  # fmt: skip
-    stacked = batch._replace(log_pi=torch.stack([batch.log_pi, 2 * batch.log_pi]))
-    values = load(entry)(stacked, both)
-    if entry != "lpr":
-        assert values.shape == (2,)
-        alone = [load(entry)(batch, one), load(entry)(batch._replace(log_pi=2 * batch.log_pi), other)]
-        assert values.tolist() == pytest.approx([value.item() for value in alone], rel=1e-6)
+    batch: Any = log.known_batch(log.known) if name.startswith("risk:") else log.any_batch(log.regularised)
+    first = vars(_of(name)) | {"sharpen": 2.0, "cap": 0.3}
+    second = first | {
+        "nu": 0.2, "translation": 0.1, "smoothing": 2 * first["smoothing"], "sharpen": 0.5, "cap": 0.6,
+        "sharpen_unit": 0.7,
+    }  # fmt: skip
+    both = {key: torch.tensor([[first[key]], [second[key]]], dtype=torch.float64) for key in first}
+    formula = _declared(name).formula
+    distance = torch.tensor([2.0, 5.0], dtype=torch.float64)
+    batches = [
+        batch._replace(log_pi=factor * batch.log_pi, **({"distance": distance[c]} if "reg:" in name else {}))
+        for c, factor in enumerate((1, 2))
+    ]
+    stacked = batch._replace(
+        log_pi=torch.stack([one.log_pi for one in batches]), **({"distance": distance} if "reg:" in name else {})
+    )
+    term = formula(stacked, SimpleNamespace(**both))
+    assert isinstance(term.value, Tensor)
+    assert term.value.shape == (2,)
+    for c, numbers in enumerate((first, second)):
+        alone = formula(batches[c], SimpleNamespace(**numbers))
+        torch.testing.assert_close(term.value[c], alone.value)
+        for seen, slope in alone.slope.items():
+            torch.testing.assert_close(term.slope[seen][c], slope)
 
 
 def test_action_weights_are_counted_over_the_regularised_rows() -> None:
@@ -470,30 +519,47 @@ def test_action_weights_are_counted_over_the_regularised_rows() -> None:
 # --- the sum ---
 
 
-def _total(objective: Objective, known: KnownBatch | None, rows: AnyBatch) -> Tensor:
-    """The objective on a batch of known rows and a batch of rows."""
-    risk = None if objective.risk is None or known is None else objective.risk(known, objective.knobs)
-    regulariser = None if objective.regulariser is None else objective.regulariser(rows, objective.knobs)
-    return objective.total(risk, regulariser)
+def _objective(risk: str, reg: str, lam: Any, h: Numbers, *, exact: bool = False) -> Objective:
+    return Objective(RISKS.load(risk), EXACT_FORMS[reg] if exact else REGULARISERS.load(reg), lam, h)
 
 
-LEARNABLE = [pair for pair in itertools.product(RISKS.names, REGULARISERS.names) if pair != ("none", "none")]
+def _total(objective: Objective, known: KnownBatch, rows: AnyBatch) -> Term:
+    """As the loop has it."""
+    return objective.risk(known) + objective.lam * objective.regulariser(rows)
 
 
-@pytest.mark.parametrize(("risk", "reg"), LEARNABLE)
+@pytest.mark.parametrize(("risk", "reg"), list(itertools.product(RISKS.names, REGULARISERS.names)))
 def test_objective_is_risk_plus_lam_times_regulariser(risk: str, reg: str) -> None:
-    log, knobs = _small_log(), _knobs(risk)
+    log, h = _small_log(), _of(f"risk:{risk}")
     known, rows = log.known_batch(log.known), log.any_batch(log.regularised)
-    expected = RISKS.load(risk)(known, knobs).item() + 3 * REGULARISERS.load(reg)(rows, knobs).item()
-    assert _total(objective_of(risk, reg, 3, knobs), known, rows).item() == pytest.approx(expected, rel=1e-12)
+    total = _total(_objective(risk, reg, 3.0, h), known, rows)
+    expected = _value(RISKS.load(risk).formula(known, h)) + 3 * _value(REGULARISERS.load(reg).formula(rows, h))
+    assert _value(total) == pytest.approx(expected, rel=1e-12)
 
 
 @pytest.mark.parametrize("reg", REGULARISERS.names)
 def test_lam_zero_is_the_plain_risk(reg: str) -> None:
-    log, knobs = _small_log(), Knobs(nu=NU)
+    """Value and slope."""
+    log, h = _small_log(), _numbers()
     known, rows = log.known_batch(log.known), log.any_batch(log.regularised)
-    assert torch.equal(_total(objective_of("tips", reg, 0, knobs), known, rows), RISKS.load("tips")(known, knobs))
-    assert objective_of("tips", reg, 0, knobs).regulariser is None
+    total, plain = _total(_objective("tips", reg, 0.0, h), known, rows), RISKS.load("tips").formula(known, h)
+    assert _value(total) == _value(plain)
+    assert torch.equal(total.slope[LOG_PI, 0], plain.slope[LOG_PI, 0])
+    assert not any(slope.any() for seen, slope in total.slope.items() if seen != (LOG_PI, 0))
+
+
+@pytest.mark.parametrize("name", EVERY)
+def test_batch_without_rows_has_no_say(name: str) -> None:
+    """Of a streamed log, a part may have no feedback. Only lpr sees no rows and has a say all the same."""
+    log, entry = _small_log(), name.split(":")[1]
+    if name.startswith("risk:"):
+        term = _objective(entry, "none", 1.0, _of(name)).risk(log.known_batch([]))
+        assert term is NOTHING
+        return
+    objective = _objective("none", entry, 1.0, _of(name))
+    assert objective.regulariser(log.any_batch([])._replace(distance=NOT_SEEN)) is NOTHING
+    if entry == "lpr":
+        assert _value(objective.regulariser(log.any_batch([]))) == 2
 
 
 # --- optima, on a population that is enumerated ---
@@ -506,7 +572,7 @@ MARGINAL = PI0.mean(axis=0)  # the contexts are equally frequent
 ROW_COSTS = -np.array([[1.0, 0.2, 0.0], [0.0, 1.0, 0.4], [0.3, 0.0, 1.0]])  # c(x, a)
 
 
-def _optimum(risk: str, reg: str, lam: float = 1.0, *, exact: bool = False, **knobs: Any) -> npt.NDArray[np.float64]:
+def _optimum(risk: str, reg: str, lam: float = 1.0, *, exact: bool = False, **numbers: Any) -> npt.NDArray[np.float64]:
     """π(a|x) of the linear policy that minimises the objective over all rows of the population."""
     pairs = [(x, a) for x in range(3) for a in range(3) for _ in range(PI0_COUNTS[x, a])]
     contexts, action = [x for x, _ in pairs], [a for _, a in pairs]
@@ -515,23 +581,29 @@ def _optimum(risk: str, reg: str, lam: float = 1.0, *, exact: bool = False, **kn
     arrays = arrays_of(one_hot(contexts, 3), action, PI0[contexts, action], cost, pi0=PI0[contexts])
     rows, _ = _rows(arrays, 3, reg_on_known=False)
     network = build_network(NetworkSpec("linear", ContextSpec("float32", (3,)), 3)).double()
-    objective = objective_of(risk, reg, lam, Knobs(**{"nu": 0.0, **knobs}), exact=exact)
+    h = _numbers(**{"nu": 0.0, **numbers})
+    p, pi0 = torch.tensor(PI0[contexts, action]), torch.tensor(PI0[contexts])
+    if h.sharpen is not None:
+        h = _numbers(**(vars(h) | REGULARISERS.load("wce").derive(vars(h), lambda f: float(f(p.numpy()).mean()))))
+    objective = _objective(risk, reg, lam, h, exact=exact)
     optimizer = torch.optim.LBFGS(
         network.parameters(), max_iter=500, tolerance_grad=1e-12, tolerance_change=0, line_search_fn="strong_wolfe"
     )
 
-    def closure() -> Tensor:
+    def closure() -> float:
         optimizer.zero_grad()
         log_policy = torch.log_softmax(network(rows.context), dim=1)
         log_pi = log_policy.gather(1, rows.action[:, None]).squeeze(1)
-        p, pi0 = torch.tensor(PI0[contexts, action]), torch.tensor(PI0[contexts])
-        any_batch = AnyBatch(log_pi, p, rows.action_weight[0].double(), log_policy=log_policy, pi0=pi0)
-        known_batch = KnownBatch(log_pi, p, torch.tensor(cost)) if known else None
+        seen = {(LOG_PI, 0): log_pi, (LOG_POLICY, 0): log_policy}
+        any_batch = _any_batch(log_pi.detach(), p, rows.action_weight[0].double())
+        any_batch = any_batch._replace(log_policy=log_policy.detach(), pi0=pi0)
+        known_rows = len(pairs) if known else 0
+        known_batch = KnownBatch(log_pi.detach()[:known_rows], p[:known_rows], torch.tensor(cost)[:known_rows])
         loss = _total(objective, known_batch, any_batch)
-        torch.autograd.backward(loss)
-        return loss
+        torch.autograd.backward([seen[name] for name in loss.slope], list(loss.slope.values()))
+        return _value(loss)
 
-    optimizer.step(closure)  # type: ignore[no-untyped-call]
+    optimizer.step(closure)
     with torch.no_grad():
         pi: npt.NDArray[np.float64] = torch.softmax(network(torch.eye(3, dtype=torch.float64)), dim=1).numpy()
     return pi
@@ -599,33 +671,3 @@ def _kl_row(
         low, high = (middle, high) if (pi0 * np.exp((middle - cost) / weight - 1)).sum() < 1 else (low, middle)
     row: npt.NDArray[np.float64] = pi0 * np.exp((low - cost) / weight - 1)
     return row
-
-
-# --- methods ---
-
-
-def test_methods_are_different_combinations_with_different_titles() -> None:
-    assert len({(m.risk, m.reg, m.reg_rows) for m in METHODS.values()}) == len(METHODS)
-    assert len({m.title for m in METHODS.values()}) == len(METHODS)
-
-
-@pytest.mark.parametrize("name", METHODS)
-def test_method_name_inverts_the_table(name: str) -> None:
-    method = METHODS[name]
-    assert method_name(method.risk, method.reg, method.reg_rows) == name
-    deep = method.risk_of(True)
-    assert method_name(deep, method.reg, method.reg_rows, deep=True) == name
-    assert {method.risk, deep} <= set(RISKS.names)
-    assert method.reg in REGULARISERS.names
-    assert method.reg_rows in ("all", "known")
-
-
-def test_combinations_without_a_name_are_spelled_out() -> None:
-    assert method_name("none", "wce", "known") == "none+wce-known"
-    assert method_name("tips", "lpr", "all") == "tips+lpr"  # b-crm fits its prior to known rows
-    assert method_name("tips", "none", "known") == "tips"  # without a regulariser its rows mean nothing
-
-
-def test_every_regulariser_has_a_default_weight() -> None:
-    assert set(DEFAULT_LAM) == set(REGULARISERS.names)
-    assert DEFAULT_METHOD in METHODS

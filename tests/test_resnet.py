@@ -14,8 +14,8 @@ from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
 from s2bl_cli.contract.scores import read_scores
 from s2bl_cli.errors import SettingError
-from s2bl_cli.models.network import build_network, network_from, network_tensors
-from s2bl_cli.models.resnet import ResidualLayer
+from s2bl_cli.policies.network import build_network, network_from, network_tensors
+from s2bl_cli.policies.resnet import ResidualLayer
 
 torch.set_num_threads(1)
 

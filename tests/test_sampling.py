@@ -1,29 +1,38 @@
 """Which rows each step sees."""
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learning_fixtures import CPU, blobs, default_device_elsewhere
+from learning_fixtures import CPU, blobs, default_device_elsewhere, write_arrays
 from torch import Tensor
 
-from s2bl_cli.training.groups import Group, TrainRows
-from s2bl_cli.training.log_facts import count_log
-from s2bl_cli.training.rows import Filling, Rows, rows_on_device
-from s2bl_cli.training.sampling import Sample, epoch_steps, generators_of, sample, shuffled
+from s2bl_cli.contract.logs.reading import open_logs
+from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.data import TrainingData
+from s2bl_cli.training.rows import Rows, rows_on_device
+from s2bl_cli.training.sampling import KNOWN, REGULARISED, Order, Sample, in_turn, sample
+from s2bl_cli.training.statistics import TrainRows, count_rows
 
 
-def _drawn(rows: int, steps: int, batch_size: int, seed: int = 0) -> Tensor:
+def _order(rows: int, seed: int = 0, epoch: int = 0, part: int = 0, term: int = KNOWN) -> Tensor:
+    return Order([seed], epoch, part).of(0, term, rows)
+
+
+def _drawn(rows: int, steps: int, size: int, seed: int = 0) -> Tensor:
     """Steps over rows numbered 100, 103, 106, …: positions taken for row numbers would show."""
-    return shuffled(100 + 3 * torch.arange(rows), steps, batch_size, torch.Generator().manual_seed(seed))
+    return in_turn((100 + 3 * torch.arange(rows))[_order(rows, seed)], steps, size)
 
 
 @given(rows=st.integers(1, 40), steps=st.integers(1, 20), batch_size=st.integers(1, 16), seed=st.integers(0, 99))
 @settings(max_examples=200, deadline=None)
 def test_each_row_comes_once_before_any_comes_again(rows: int, steps: int, batch_size: int, seed: int) -> None:
-    drawn = _drawn(rows, steps, batch_size, seed)
-    assert drawn.shape == (steps, min(batch_size, rows))
+    size = min(batch_size, rows)
+    drawn = _drawn(rows, steps, size, seed)
+    assert drawn.shape == (steps, size)
     order = drawn.flatten().tolist()
     every = {100 + 3 * i for i in range(rows)}
     for start in range(0, len(order), rows):
@@ -36,116 +45,167 @@ def test_each_row_comes_once_before_any_comes_again(rows: int, steps: int, batch
 def test_batch_across_the_seam_has_no_row_twice() -> None:
     """Five rows, batches of four: each batch but the first spans two turns."""
     for seed in range(20):
-        for batch in _drawn(rows=5, steps=9, batch_size=4, seed=seed).tolist():
+        for batch in _drawn(rows=5, steps=9, size=4, seed=seed).tolist():
             assert len(set(batch)) == 4
 
 
-def test_fewer_rows_than_a_batch_make_it_smaller() -> None:
-    drawn = _drawn(rows=3, steps=4, batch_size=128)
-    assert drawn.shape == (4, 3)
-    assert all(sorted(batch) == [100, 103, 106] for batch in drawn.tolist())
+# --- the order ---
 
 
-def test_order_is_the_generators() -> None:
-    assert torch.equal(_drawn(30, 5, 4, seed=1), _drawn(30, 5, 4, seed=1))
-    assert not torch.equal(_drawn(30, 5, 4, seed=1), _drawn(30, 5, 4, seed=2))
-    generator = torch.Generator().manual_seed(1)
-    rows = torch.arange(30)
-    assert not torch.equal(shuffled(rows, 5, 4, generator), shuffled(rows, 5, 4, generator))  # each epoch its own
+@pytest.mark.parametrize("seed", [0, 1, 2**31 - 1, 2**32 - 1])
+def test_order_follows_from_seed_epoch_part_and_term_alone(seed: int) -> None:
+    """The same on every call and whatever torch's own seed; another one where any of them differs."""
+    first = _order(100, seed, 1, 2, KNOWN)
+    torch.manual_seed(5)
+    torch.randperm(7)
+    assert torch.equal(_order(100, seed, 1, 2, KNOWN), first)
+    assert sorted(first.tolist()) == list(range(100))
+    others = [
+        _order(100, seed ^ 1, 1, 2, KNOWN),
+        _order(100, seed, 0, 2, KNOWN),
+        _order(100, seed, 2, 2, KNOWN),
+        _order(100, seed, 2, 1, KNOWN),  # epoch and part change places
+        _order(100, seed, 1, 0, KNOWN),
+        _order(100, seed, 1, 2, REGULARISED),
+    ]
+    assert len({tuple(order.tolist()) for order in [first, *others]}) == 7
+
+
+def test_order_does_not_depend_on_the_other_folds() -> None:
+    """Policies trained side by side see what they would see alone."""
+    assert torch.equal(Order([3, 7], 1, 2).of(1, KNOWN, 50), Order([7], 1, 2).of(0, KNOWN, 50))
 
 
 def test_every_row_is_as_likely_as_any_other_to_come_first() -> None:
-    """3,000 shuffles of 5 rows: χ² with 4 degrees of freedom exceeds 18.5 once in a thousand times."""
-    generator = torch.Generator().manual_seed(0)
-    first = torch.stack([shuffled(torch.arange(5), 1, 2, generator)[0, 0] for _ in range(3000)])
+    """3,000 epochs of 5 rows: χ² with 4 degrees of freedom exceeds 18.5 once in a thousand times."""
+    first = torch.stack([_order(5, epoch=epoch)[0] for epoch in range(3000)])
     counts = torch.bincount(first, minlength=5).double()
     assert ((counts - 600) ** 2 / 600).sum() < 18.5
 
 
-def test_batches_stay_where_the_rows_are() -> None:
-    rows = torch.arange(10)
-    with default_device_elsewhere():
-        assert shuffled(rows, 3, 4, torch.Generator("cpu")).device == rows.device
+def test_orders_of_epochs_and_seeds_are_unrelated() -> None:
+    """Two shuffles of 50 rows have one row in the same place on average, with variance one: over 400 pairs, the mean
+    is within 0.25 of 1, five standard errors."""
+    by_epoch = [(_order(50, epoch=e) == _order(50, epoch=e + 1)).sum().item() for e in range(400)]
+    by_seed = [(_order(50, seed=s) == _order(50, seed=s + 1)).sum().item() for s in range(400)]
+    assert np.mean(by_epoch) == pytest.approx(1, abs=0.25)
+    assert np.mean(by_seed) == pytest.approx(1, abs=0.25)
 
 
-@pytest.mark.parametrize(("rows", "batch_size", "steps"), [(128, 128, 1), (6000, 128, 46), (5, 128, 1), (7, 2, 3)])
-def test_an_epoch_is_as_many_full_batches_as_there_are(rows: int, batch_size: int, steps: int) -> None:
-    assert epoch_steps(rows, batch_size) == steps
+@pytest.mark.parametrize(("rows", "batch_size", "steps"), [(128, 128, 1), (300, 128, 2), (5, 128, 1), (7, 2, 3)])
+def test_an_epoch_is_as_many_full_batches_as_there_are(rows: int, batch_size: int, steps: int, tmp_path: Path) -> None:
+    with open_logs([str(write_arrays(tmp_path / "log.parquet", blobs(rows, test_rows=0), 3))]) as log:
+        data = TrainingData(
+            log, ("context", "action", "propensity", "cost", "split"), streamed=False, sample_known=False
+        )
+    assert data.steps_per_epoch(batch_size) == steps
 
 
 # --- what each term gets ---
 
-GROUPS = [Group(0), Group(1, 0.0, 0.3)]
+FOLDS = [Fold(0), Fold(1, 0.0, 0.3)]
 
 
-def _rows(*, reg_on_known: bool) -> Rows:
-    train_rows = TrainRows(blobs(rows=200, test_rows=0, known=0.25), np.arange(200))
-    facts = count_log([train_rows], GROUPS, 3, reg_on_known=reg_on_known)
-    return rows_on_device(train_rows, GROUPS, facts, Filling(None, None), reg_on_known=reg_on_known, device=CPU)
+def _rows(*, reg_on_known: bool, known: float = 0.25) -> Rows:
+    train_rows = TrainRows(blobs(rows=200, test_rows=0, known=known), np.arange(200))
+    statistics = count_rows([train_rows], 3, sample_bytes=None)
+    return rows_on_device(train_rows, FOLDS, statistics, None, reg_on_known=reg_on_known, device=CPU)
 
 
-def _sample(rows: Rows, *, mixed: bool, risk: bool = True, reg: bool = True, batch_size: int = 16) -> Sample:
-    generators = [generators_of(group.seed, CPU) for group in GROUPS]
-    return sample(rows, 5, batch_size, generators, mixed=mixed, has_risk=risk, has_regulariser=reg)
+def _sample(
+    rows: Rows, *, mixed: bool, risk: bool = True, reg: bool = True, batch_size: int = 16, epoch: int = 0
+) -> Sample:
+    order = Order([fold.seed for fold in FOLDS], epoch, 0)
+    return sample(rows, 5, batch_size, order, mixed=mixed, has_risk=risk, has_regulariser=reg)
+
+
+def _known(drawn: Sample) -> Tensor:
+    """The risk's rows."""
+    return drawn.rows[..., : drawn.known]
+
+
+def _regularised(drawn: Sample) -> Tensor:
+    """The regulariser's rows."""
+    return drawn.rows[..., drawn.regularised :]
 
 
 def test_paired_batches_are_of_the_rows_of_each_term() -> None:
     rows = _rows(reg_on_known=False)
-    found = _sample(rows, mixed=False)
-    assert found.known is not None
-    assert found.regularised is not None
-    assert (found.known.shape, found.regularised.shape, found.both) == ((5, 2, 16), (5, 2, 16), None)
+    drawn = _sample(rows, mixed=False)
+    known, regularised = _known(drawn), _regularised(drawn)
+    assert (known.shape, regularised.shape, drawn.rows.shape) == ((5, 2, 16), (5, 2, 16), (5, 2, 32))
+    assert not drawn.weighted
     for g in range(2):
-        assert set(found.known[:, g].flatten().tolist()) <= set(rows.known[g].tolist())
-    assert not set(rows.held[1].tolist()) & set(found.known[:, 1].flatten().tolist())
+        assert set(known[:, g].flatten().tolist()) <= set(rows.known[g].tolist())
+    assert not set(rows.held[1].tolist()) & set(known[:, 1].flatten().tolist())
     missing = set(range(200)) - set(rows.known[0].tolist())
-    assert missing & set(found.regularised[:, 0].flatten().tolist())
+    assert missing & set(regularised[:, 0].flatten().tolist())
 
 
 def test_one_batch_serves_two_terms_on_the_same_rows() -> None:
     """The batch that the risk would have alone; every row of it has feedback, so none is weighted."""
     rows = _rows(reg_on_known=True)
-    found, alone = _sample(rows, mixed=False), _sample(rows, mixed=False, reg=False)
-    assert (found.known, found.regularised, found.weighted) == (None, None, False)
-    assert found.both is not None
-    assert alone.known is not None
-    assert torch.equal(found.both, alone.known)
+    drawn, alone = _sample(rows, mixed=False), _sample(rows, mixed=False, reg=False)
+    assert (drawn.known, drawn.regularised, drawn.weighted) == (16, 0, False)
+    assert torch.equal(drawn.rows, alone.rows)
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2**31 - 1])
-def test_each_term_has_its_own_randomness(seed: int) -> None:
-    known, regularised = generators_of(seed, CPU)
-    assert not torch.equal(torch.randperm(100, generator=known), torch.randperm(100, generator=regularised))
-    again = generators_of(seed, CPU)
-    assert torch.equal(again.regularised.get_state(), generators_of(seed, CPU).regularised.get_state())
+def test_term_alone_has_all_the_rows() -> None:
+    rows = _rows(reg_on_known=False)
+    for mixed in (False, True):
+        risk, reg = _sample(rows, mixed=mixed, reg=False), _sample(rows, mixed=mixed, risk=False)
+        assert (_known(risk).shape, _regularised(risk).shape) == ((5, 2, 16), (5, 2, 0))
+        assert (_known(reg).shape, _regularised(reg).shape) == ((5, 2, 0), (5, 2, 16))
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["paired", "mixed"])
+def test_no_term_sees_no_rows(mixed: bool) -> None:
+    assert _sample(_rows(reg_on_known=False), mixed=mixed, risk=False, reg=False).rows.shape[-1] == 0
+
+
+def test_each_term_has_its_own_order() -> None:
+    """With all feedback known to seed 0, both terms draw from all rows: from differently shuffled ones."""
+    rows = _rows(reg_on_known=False, known=1.0)
+    drawn = _sample(rows, mixed=False)
+    assert not torch.equal(_known(drawn)[:, 0], _regularised(drawn)[:, 0])
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["paired", "mixed"])
+def test_batches_are_the_same_on_every_call_and_others_in_another_epoch(mixed: bool) -> None:
+    rows = _rows(reg_on_known=False)
+    first, again, later = (_sample(rows, mixed=mixed, epoch=epoch).rows for epoch in (1, 1, 2))
+    assert torch.equal(first, again)
+    assert not torch.equal(first, later)
 
 
 def test_known_rows_are_the_same_with_any_regulariser() -> None:
-    """Each term has a generator of its own."""
+    """Each term has an order of its own."""
     rows = _rows(reg_on_known=False)
     alone, both = _sample(rows, mixed=False, reg=False), _sample(rows, mixed=False)
-    assert alone.regularised is None
-    assert alone.known is not None
-    assert both.known is not None
-    assert torch.equal(alone.known, both.known)
+    assert torch.equal(alone.rows, _known(both))
 
 
-def test_paired_batch_is_as_large_as_the_smallest_group_allows() -> None:
+def test_paired_batch_is_as_large_as_the_smallest_fold_allows() -> None:
     rows = _rows(reg_on_known=False)
-    found = _sample(rows, mixed=False, batch_size=64)
-    assert found.known is not None
-    assert found.regularised is not None
-    assert found.known.shape == (5, 2, min(len(own) for own in rows.known))
-    assert found.regularised.shape == (5, 2, 64)
+    drawn = _sample(rows, mixed=False, batch_size=64)
+    assert _known(drawn).shape == (5, 2, min(len(own) for own in rows.known))
+    assert _regularised(drawn).shape == (5, 2, 64)
+
+
+def test_part_without_feedback_has_rows_for_the_regulariser_alone() -> None:
+    """As a part of a streamed log may be."""
+    rows = _rows(reg_on_known=False, known=0.0)
+    drawn = _sample(rows, mixed=False)
+    assert (_known(drawn).shape, _regularised(drawn).shape) == ((5, 2, 0), (5, 2, 16))
+    nothing = _sample(_rows(reg_on_known=True, known=0.0), mixed=False)
+    assert nothing.rows.shape == (5, 2, 0)
 
 
 def test_mixed_batches_are_one_for_both_terms() -> None:
     rows = _rows(reg_on_known=False)
-    found = _sample(rows, mixed=True)
-    assert (found.known, found.regularised, found.weighted) == (None, None, True)
-    assert found.both is not None
-    assert found.both.shape == (5, 2, 16)
-    assert not torch.equal(found.both[:, 0], found.both[:, 1])  # each seed its own
+    drawn = _sample(rows, mixed=True)
+    assert (drawn.rows.shape, drawn.known, drawn.regularised, drawn.weighted) == ((5, 2, 16), 16, 0, True)
+    assert not torch.equal(drawn.rows[:, 0], drawn.rows[:, 1])  # each seed its own
     for g in range(2):  # the weights have mean 1 over the log, on the rows learned from
         weight = rows.feedback_weight[g]
         assert weight.mean().item() == pytest.approx(1)
@@ -154,9 +214,15 @@ def test_mixed_batches_are_one_for_both_terms() -> None:
 
 def test_mixed_batches_of_two_terms_on_known_rows_are_of_known_rows() -> None:
     rows = _rows(reg_on_known=True)
-    found = _sample(rows, mixed=True)
-    assert found.both is not None
-    assert not found.weighted
-    assert set(found.both[:, 0].flatten().tolist()) <= set(rows.known[0].tolist())
+    drawn = _sample(rows, mixed=True)
+    assert (drawn.known, drawn.regularised, drawn.weighted) == (16, 0, False)
+    assert set(drawn.rows[:, 0].flatten().tolist()) <= set(rows.known[0].tolist())
     alone = _sample(rows, mixed=True, reg=False)  # the risk alone: as without a regulariser
     assert alone.weighted
+
+
+@pytest.mark.parametrize("mixed", [False, True], ids=["paired", "mixed"])
+def test_batches_stay_where_the_rows_are(mixed: bool) -> None:
+    rows = _rows(reg_on_known=False)
+    with default_device_elsewhere():
+        assert _sample(rows, mixed=mixed).rows.device == CPU

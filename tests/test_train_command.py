@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from learning_fixtures import blobs, write_arrays
+from learning_fixtures import blobs, train_settings, write_arrays
 from score_fixtures import settings_of
 
 from s2bl_cli.contract.context_spec import ContextSpec
@@ -21,7 +21,7 @@ from s2bl_cli.evaluation.facts import policy_facts
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import RISKS
 from s2bl_cli.settings import recorded
-from s2bl_cli.training.naming import targets_of
+from s2bl_cli.training.candidates import targets_of
 from s2bl_cli.training.run_options import RunOptions
 from s2bl_cli.training.settings import TrainSettings
 
@@ -69,7 +69,7 @@ def _names(folder: Path) -> list[str]:
     ],
 )  # fmt: skip
 def test_policies_have_names_of_their_own(flags: dict[str, Any], output: str | None, names: list[str]) -> None:
-    assert targets_of(TrainSettings(**flags), output, "log") == names
+    assert targets_of(train_settings(**flags), output, "log") == names
 
 
 def test_stdout_takes_one_policy(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
@@ -98,7 +98,7 @@ def test_existing_outputs_are_refused_before_training(
     run: Callable[..., Any], tmp_path: Path, log: Path, taken: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / taken).write_bytes(b"old")
-    monkeypatch.setattr("s2bl_cli.training.train.train_policies", None)  # nobody calls it
+    monkeypatch.setattr("s2bl_cli.training.run.train_with_checkpoint", None)  # nobody calls it
     words = ("train", log, "--lam", "1,2", "--history", "curves.parquet", "-o", "p.safetensors")
     ran = run(*words)
     assert ran.code == 2
@@ -125,49 +125,49 @@ def test_history_is_no_stream() -> None:
     assert str(raised.value) == "--history takes the name of a file, found '-'"
 
 
+SMOOTHED = "--risk ix, --risk es, --risk ls, --risk lse, --risk os"
+
 NO_SENSE: dict[str, tuple[dict[str, Any], str]] = {
     "lam of nothing": (
-        {"reg": "none", "lam": "1"},
-        "--lam has no effect without a regulariser: drop it, or choose one with --reg, not none",
+        {"reg": "none", "lam": "1"}, "--lam is the weight of a regulariser: choose one with --reg, not none"
     ),
-    "sharpened kl": (
-        {"reg": "kl", "sharpen": "1"}, "--sharpen is for --reg wce in its sampled form, found kl (sampled)"
-    ),
+    "sharpened kl": ({"reg": "kl", "sharpen": "1"}, "--sharpen is for --reg wce, found kl-s2bl"),
     "sharpened exact": (
         {"sharpen": "1", "reg_form": "exact"},
-        "--sharpen is for --reg wce in its sampled form, found wce (exact)",
+        "--sharpen is for --reg wce, found wce-s2bl with --reg-form exact",
     ),
     "cap of nothing": ({"cap": 0.5}, "--cap needs --sharpen"),
     "exact cce": ({"reg": "cce", "reg_form": "exact"}, "--reg-form exact is for --reg wce or kl, found cce"),
-    "translation of tips": ({"translation": "0"}, "--translation is for --risk banditnet, found tips"),
+    "translation of tips": ({"translation": "0"}, "--translation is for --risk banditnet, found wce-s2bl"),
     "translation of words": (
         {"risk": "banditnet", "translation": "best"},
-        "--translation must be numbers, mean or auto, found 'best'",
+        "--translation must be numbers such as 0.1 or 0.1,1,10, mean or auto, found 'best'",
     ),
     "infinite translation": (
         {"risk": "banditnet", "translation": "0,inf"},
-        "--translation must be numbers, mean or auto, found '0,inf'",
+        "--translation must be in [-1e+30, 1e+30], found inf",
     ),
     "auto without a choice": (
         {"risk": "banditnet", "translation": "auto"},
         "--translation auto tries several and needs --select, such as --select snips",
     ),
-    "smoothing of tips": ({"smoothing": 0.1}, "--smoothing is for --risk ix, es, ls, lse, os, found tips"),
-    "smoothing of ix": (
-        {"risk": "ix", "smoothing": -1.0}, "--smoothing of ix must be in [0, 1e+06], found -1"
+    "smoothing of tips": ({"smoothing": 0.1}, f"--smoothing is for {SMOOTHED}, found wce-s2bl"),
+    "smoothing of ix": ({"risk": "ix", "smoothing": -1.0}, "--smoothing must be in [0, 1e+06], found -1"),
+    "smoothing of es": ({"risk": "es", "smoothing": 1.5}, "--smoothing must be in [0, 1], found 1.5"),
+    "smoothing of ls": ({"risk": "ls", "smoothing": 0.0}, "--smoothing must be in (0, 1e+06], found 0"),
+    "smoothing of lse": ({"risk": "lse", "smoothing": 0.5}, "--smoothing must be in [-1e+06, 0), found 0.5"),
+    "smoothing of os": ({"risk": "os", "smoothing": 0.0}, "--smoothing must be in (0, 1e+12], found 0"),
+    "nu of ips": (
+        {"risk": "ips", "reg": "none", "nu": "0.1"},
+        "--nu is for --risk tips, --risk banditnet, --risk wnll, --risk pseudo, --reg kl, found ips+none",
     ),
-    "smoothing of es": ({"risk": "es", "smoothing": 1.5}, "--smoothing of es must be in [0, 1], found 1.5"),
-    "smoothing of ls": ({"risk": "ls", "smoothing": 0.0}, "--smoothing of ls must be in (0, 1e+06], found 0"),
-    "smoothing of lse": ({"risk": "lse", "smoothing": 0.5}, "--smoothing of lse must be below 0, found 0.5"),
-    "smoothing of os": ({"risk": "os", "smoothing": 0.0}, "--smoothing of os must be in (0, 1e+12], found 0"),
     "cost model of tips": (
         {"cost_model": "logistic"}, "--cost-model is for --risk pseudo or --reg cce, found tips and wce"
     ),
     "prior of wce": ({"prior": "p"}, "--prior is for --reg lpr, found wce"),
     "all faults at once": (
         {"cap": 0.5, "prior": "p", "smoothing": 1.0},
-        "--cap needs --sharpen; --smoothing is for --risk ix, es, ls, lse, os, found tips; "
-        "--prior is for --reg lpr, found wce",
+        f"--smoothing is for {SMOOTHED}, found wce-s2bl; --cap needs --sharpen; --prior is for --reg lpr, found wce",
     ),
     "folds and holdout": (
         {"folds": 3, "holdout": 0.1, "select": "snips", "lam": "1,2"},
@@ -177,13 +177,13 @@ NO_SENSE: dict[str, tuple[dict[str, Any], str]] = {
         {"folds": 3, "patience": 2, "select": "snips"},
         "--patience keeps the best epoch of one run and needs --holdout, not --folds",
     ),
-    "folds of no choice": ({"folds": 3, "lam": "1,2"}, "--folds hold rows out to choose by: say by what with --select"),
+    "folds of no choice": ({"folds": 3, "lam": "1,2"}, "--folds hold rows out to select by: say by what with --select"),
     "choice of one": (
         {"select": "snips"},
-        "--select chooses among several: give several --lam, --sharpen, --nu or --translation, or --patience",
+        "--select chooses among several: give several --lam, --nu, --sharpen, --cap, or --patience",
     ),
     "select-on of no choice": (
-        {"select_on": "argmax"}, "--select-on argmax says how to choose: say by what with --select"
+        {"select_on": "argmax"}, "--select-on argmax says what to select on: say by what with --select"
     ),
     "broken seeds": ({"seeds": "0,0.5"}, "--seeds must be whole numbers such as 0,1,2, found 0.5"),
     "seeds of words": ({"seeds": "a"}, "--seeds must be numbers such as 0.1 or 0.1,1,10, found 'a'"),
@@ -201,7 +201,7 @@ NO_SENSE: dict[str, tuple[dict[str, Any], str]] = {
 @pytest.mark.parametrize(("flags", "line"), NO_SENSE.values(), ids=NO_SENSE.keys())
 def test_flags_without_a_use_are_mistakes(flags: dict[str, Any], line: str) -> None:
     with pytest.raises(SettingError) as raised:
-        TrainSettings(**flags)
+        train_settings(**flags)
     assert str(raised.value) == line
 
 
@@ -257,7 +257,7 @@ def test_presets_fill_in_what_is_not_given() -> None:
     deep = TrainSettings(preset="paper", model="resnet-v2").resolved()
 
     def told(s: TrainSettings) -> tuple[Any, ...]:
-        return s.optimizer, s.lr, s.epochs, s.schedule, s.sampling, s.batch_size, s.nu
+        return s.optimizer, s.lr, s.epochs, s.schedule, s.sampling, s.batch_size, s.hyperparameters["nu"]
 
     assert told(own) == ("adam", 0.001, 10, "cosine", "paired", 128, "0.001")
     assert told(TrainSettings(model="resnet-v1").resolved()) == ("adam", 0.001, 20, "cosine", "paired", 128, "0.001")
@@ -303,20 +303,20 @@ def test_summary_for_people_and_for_machines(run: Callable[..., Any], tmp_path: 
     rest = f"linear policy over 3 actions, learned from 300 rows, {known} of them with feedback"
     assert ran.stderr.splitlines() == [
         *(f"{target}: wce-s2bl ({own}), {rest}" for target, own in zip(targets, numbers, strict=True)),
-        "only 18 steps of training were taken, which few policies get far with: raise --epochs",
+        "only 18 training steps; the policy is probably undertrained: raise --epochs",
     ]
     told = json.loads(ran.stdout)
     assert told["outputs"] == targets
     assert (told["method"], told["model"], told["actions"], told["rows"]) == ("wce-s2bl", "linear", 3, 300)
     assert told["policies"][2] == {
-        "output": targets[2], "seed": 1, "lam": 0.1, "nu": 0.001, "sharpen": None, "translation": None, "estimate": None
+        "output": targets[2], "seed": 1, "lam": 0.1, "nu": 0.001, "estimate": None
     }  # fmt: skip
 
 
 def test_choice_is_told(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
     ran = run("train", log, "--lam", "0.1,1", "--select", "snips", "--folds", 2, *QUICK, "--json", "-o", "p")
     (policy,) = json.loads(ran.stdout)["policies"]
-    numbers = f"seed 0, λ {policy['lam']:g}, ν 0.001, chosen by snips {policy['estimate']:.4f}"
+    numbers = f"seed 0, λ {policy['lam']:g}, ν 0.001, selected by snips {policy['estimate']:.4f}"
     assert ran.stderr.startswith(f"p: wce-s2bl ({numbers}), linear policy over 3 actions, learned from 300 rows, ")
 
 

@@ -1,6 +1,7 @@
 """Training: what it reads and what it must not, what its settings mean, and how it ends."""
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -8,24 +9,32 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learning_fixtures import CPU, arrays_of, blobs, default_device_elsewhere, train, write_arrays
+from learning_fixtures import (
+    CPU,
+    arrays_of,
+    blobs,
+    default_device_elsewhere,
+    train,
+    train_all,
+    train_settings,
+    write_arrays,
+)
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.logs.reading import LogArrays, open_logs
 from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
 from s2bl_cli.errors import ContractError, RunError, SettingError
-from s2bl_cli.models.network import build_network, network_from
 from s2bl_cli.objectives.methods import DEFAULT_METHOD, METHODS
-from s2bl_cli.training.groups import Group, TrainRows
-from s2bl_cli.training.learners.dense_learner import DenseLearner
-from s2bl_cli.training.learners.learner import Learner
-from s2bl_cli.training.learners.network_learner import NetworkLearner
-from s2bl_cli.training.log_facts import count_log
-from s2bl_cli.training.rows import Filling, Rows, rows_on_device
-from s2bl_cli.training.sampling import generators_of, sample
+from s2bl_cli.policies.network import build_network, network_from
+from s2bl_cli.policies.single import SinglePolicy
+from s2bl_cli.policies.stacked import StackedPolicies
+from s2bl_cli.policies.trainable import TrainablePolicies
+from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.learner import Run
+from s2bl_cli.training.rows import Rows, rows_on_device
+from s2bl_cli.training.sampling import Order, sample
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.train import train_policies
-from s2bl_cli.training.watching import ProgressWatcher
+from s2bl_cli.training.statistics import TrainRows, count_rows
 
 ACTIONS = 3
 
@@ -253,10 +262,11 @@ def test_loss_beyond_float32_is_told(tmp_path: Path) -> None:
 # --- where it computes ---
 
 
-def _parts(device: torch.device = CPU, rows: LogArrays | None = None) -> Rows:
-    train_rows = TrainRows(rows or blobs(known=0.5), np.arange(400 if rows is None else rows.rows))
-    facts = count_log([train_rows], [Group(0)], ACTIONS, reg_on_known=False)
-    return rows_on_device(train_rows, [Group(0)], facts, Filling(None, None), reg_on_known=False, device=device)
+def _rows(device: torch.device = CPU, arrays: LogArrays | None = None) -> Rows:
+    arrays = arrays or blobs(known=0.5)
+    train_rows = TrainRows(arrays, np.arange(arrays.rows))
+    statistics = count_rows([train_rows], ACTIONS, sample_bytes=None)
+    return rows_on_device(train_rows, [Fold(0)], statistics, None, reg_on_known=False, device=device)
 
 
 def _tensors(rows: Rows) -> list[torch.Tensor]:
@@ -265,18 +275,16 @@ def _tensors(rows: Rows) -> list[torch.Tensor]:
 
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_tensors_of_a_step_live_on_the_policys_device(model: str) -> None:
-    rows = _parts()
+    rows = _rows()
     network = build_network(NetworkSpec(model, ContextSpec("float32", (ACTIONS,)), ACTIONS, (4,) * (model == "mlp")))
-    learner: Learner = NetworkLearner(network, bf16=False, compiled=False)
-    if model == "linear":
-        learner = DenseLearner([network], 1)
+    policies: TrainablePolicies = StackedPolicies([network], 1) if model == "linear" else SinglePolicy(network)
     with default_device_elsewhere():
-        batches = sample(rows, 2, 8, [generators_of(0, CPU)], mixed=False, has_risk=True, has_regulariser=True)
-        assert batches.known is not None
-        log_pi = learner.log_pi(rows.context, learner.batches(batches.known, rows.action[batches.known])[0])
-        log_policy = learner.log_policy(rows.context, batches.known[0])
-    everything = [*_tensors(rows), batches.known, batches.regularised, log_pi, log_policy, *learner.parameters]
-    assert {tensor.device for tensor in everything if tensor is not None} == {CPU}
+        drawn = sample(rows, 2, 8, Order([0], 0, 0), mixed=False, has_risk=True, has_regulariser=True)
+        inputs = policies.inputs(drawn.rows, rows.action[drawn.rows])[0]
+        log_pi = policies.log_pi(rows.context, inputs)
+        log_policy = policies.log_policy(rows.context, inputs)
+    everything = [*_tensors(rows), drawn.rows, log_pi, log_policy, *policies.parameters]
+    assert {tensor.device for tensor in everything} == {CPU}
 
 
 def test_bf16_learns_what_fp32_learns(tmp_path: Path) -> None:
@@ -294,7 +302,7 @@ def test_bf16_that_the_machine_cannot_is_told(tmp_path: Path, monkeypatch: pytes
         raise RuntimeError("could not create a primitive")
 
     log = _log(tmp_path / "log.parquet", blobs())
-    monkeypatch.setattr(NetworkLearner, "log_pi", fails)
+    monkeypatch.setattr(SinglePolicy, "log_pi", fails)
     told = (
         r"^--precision bf16: this machine cannot train a mlp so \(could not create a primitive\); use --precision fp32$"
     )
@@ -305,11 +313,11 @@ def test_bf16_that_the_machine_cannot_is_told(tmp_path: Path, monkeypatch: pytes
 
 def test_log_is_moved_where_it_is_told() -> None:
     """All of it, and never the labels."""
-    rows = _parts(torch.device("meta"))
+    rows = _rows(torch.device("meta"))
     assert {tensor.device.type for tensor in _tensors(rows)} == {"meta"}
     assert {tensor.dtype for tensor in (rows.p, rows.c, rows.action_weight, rows.context)} == {torch.float32}
     images = arrays_of(np.zeros((2, 1, 2, 2), np.uint8), [0, 1], [0.5, 0.5], [0, 0])
-    assert _parts(rows=images).context.dtype == torch.uint8  # a quarter's memory
+    assert _rows(arrays=images).context.dtype == torch.uint8  # a quarter's memory
 
 
 TOGETHER = [
@@ -319,19 +327,24 @@ TOGETHER = [
 ]
 
 
-@pytest.mark.parametrize(("model", "most_together", "told_epochs"), TOGETHER)
+@pytest.mark.parametrize(("model", "most_together", "reported_epochs"), TOGETHER)
 def test_progress_counts_epochs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, most_together: int, told_epochs: list[int]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: str, most_together: int, reported_epochs: list[int]
 ) -> None:
     """Policies take theirs together, if they are not too large, else one after another."""
-    monkeypatch.setattr("s2bl_cli.training.stage._MOST_TOGETHER", most_together)
-    told: list[tuple[int, str]] = []
-    watcher = ProgressWatcher(lambda done, note: told.append((done, note)))
-    settings = TrainSettings(method="tips", model=model, seeds="0,1", epochs=3, lr=0.01)
-    with open_logs([str(_log(tmp_path / "log.parquet", blobs()))]) as log:
-        train_policies(log, settings, CPU, lambda what, epochs: watcher)
-    assert [done for done, _ in told] == told_epochs
-    losses = [float(note.split()[1]) for _, note in told]
+    monkeypatch.setattr("s2bl_cli.training.gradient_learner._MOST_TOGETHER", most_together)
+    reported: list[tuple[int, str]] = []
+
+    class Console:
+        def progress(self, what: str, total: int, unit: str) -> Any:
+            assert (what, total, unit) == ("training tips", reported_epochs[-1], "epochs")
+            return nullcontext(lambda done, note: reported.append((done, note)))
+
+    console: Any = Console()
+    log = _log(tmp_path / "log.parquet", blobs())
+    train_all(log, run=Run(CPU, console=console), method="tips", model=model, seeds="0,1", epochs=3, lr=0.01)
+    assert [done for done, _ in reported] == reported_epochs
+    losses = [float(note.split()[1]) for _, note in reported]
     assert losses[2] < losses[0] < 0
 
 
@@ -345,7 +358,7 @@ def test_method_resolves_to_its_parts_and_back(method: str) -> None:
     resolved = settings.resolved()
     parts = METHODS[method]
     assert (resolved.risk, resolved.reg, resolved.reg_rows) == (parts.risk, parts.reg, parts.reg_rows)
-    assert (resolved.lam is None) == (parts.reg == "none")
+    assert ("lam" in resolved.hyperparameters) == (parts.reg != "none")
     assert None not in (resolved.epochs, resolved.lr, resolved.optimizer, resolved.schedule, resolved.sampling)
     assert resolved.resolved() == resolved
     assert TrainSettings(risk=parts.risk, reg=parts.reg, reg_rows=parts.reg_rows).resolved() == resolved
@@ -361,8 +374,8 @@ def test_rows_of_no_regulariser_mean_nothing() -> None:
 
 
 def test_combination_without_a_name_is_recorded_by_its_parts() -> None:
-    resolved = TrainSettings(risk="none", reg="wce", reg_rows="known", lam=2.0).resolved()
-    assert (resolved.method, resolved.name, resolved.lam) == (None, "none+wce-known", "2")
+    resolved = train_settings(risk="none", reg="wce", reg_rows="known", lam=2.0).resolved()
+    assert (resolved.method, resolved.name, resolved.hyperparameters) == (None, "none+wce-known", {"lam": "2.0"})
 
 
 @pytest.mark.parametrize(
@@ -394,8 +407,8 @@ def test_combination_without_a_name_is_recorded_by_its_parts() -> None:
         ),
         (
             {"lam": float("nan"), "nu": -0.5, "epochs": -1},
-            "--lam must be in [0, 1e+09], found nan; --nu must be in [0, 1], found -0.5; "
-            "--epochs must be in [0, 100000], found -1",
+            "--epochs must be in [0, 100000], found -1; --lam must be in [0, 1e+09], found nan; "
+            "--nu must be in [0, 1], found -0.5",
         ),
         ({"lr": 0.0}, "--lr must be in (0, 1000], found 0.0"),
         ({"lr": float("inf")}, "--lr must be in (0, 1000], found inf"),
@@ -410,7 +423,7 @@ def test_combination_without_a_name_is_recorded_by_its_parts() -> None:
 )
 def test_settings_that_make_no_sense_are_refused(flags: dict[str, Any], line: str) -> None:
     with pytest.raises(SettingError) as raised:
-        TrainSettings(**flags)
+        train_settings(**flags)
     assert str(raised.value) == line
 
 

@@ -18,7 +18,7 @@ from s2bl_cli.commands.options import (
 )
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.evaluation.settings import EvaluateSettings
-from s2bl_cli.models.run_settings import RunSettings
+from s2bl_cli.policies.run_settings import RunSettings
 
 Policies = Annotated[
     list[str],

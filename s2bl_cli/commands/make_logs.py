@@ -9,7 +9,7 @@ from s2bl_cli.console import FEW_STEPS, few_steps
 from s2bl_cli.datasets.settings import DatasetSettings
 from s2bl_cli.features.settings import FeatureSettings
 from s2bl_cli.logging_policy.settings import LoggingSettings
-from s2bl_cli.models.run_settings import RunSettings
+from s2bl_cli.policies.run_settings import RunSettings
 
 SavePolicy = Annotated[
     str | None,

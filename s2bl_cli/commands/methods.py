@@ -20,7 +20,7 @@ def methods(json: Json = False) -> None:
             "deep-risk": method.deep_risk or method.risk,
             "reg": method.reg,
             "reg-rows": method.reg_rows,
-            "formula": formula(method.risk, method.reg, method.reg_rows),
+            "formula": formula(method),
             "summary": method.summary,
             "source": method.source,
         }

@@ -11,7 +11,7 @@ import typer
 
 from s2bl_cli.console import Console
 from s2bl_cli.console import counted as counted  # one of the words that commands share
-from s2bl_cli.settings import Declaration, declaration, flag
+from s2bl_cli.settings import Declaration, declaration, flag, members
 
 LOG_PANEL = "Logs that other tools made"
 RUN_PANEL = "How it runs"
@@ -73,7 +73,7 @@ def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable
         @functools.wraps(command)
         def with_flags(**values: Any) -> None:
             for name, group in groups.items():
-                own = {field.name: values.pop(field.name) for field in dataclasses.fields(group)}
+                own = {field.name: _taken(field, values) for field in dataclasses.fields(group)}
                 values[name] = group(**own)  # type: ignore[operator]
             command(**values)
 
@@ -85,23 +85,37 @@ def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable
     return decorate
 
 
+def _taken(field: "dataclasses.Field[Any]", values: dict[str, Any]) -> Any:
+    """The field's value from the flags' values, which are used up."""
+    named = members(field)
+    if named is None:
+        return values.pop(field.name)
+    given = {name: values.pop(name) for name in named}
+    return {name: text for name, text in given.items() if text is not None}
+
+
 def _flags(group: Any, panel: str | None) -> list[inspect.Parameter]:
     hints = typing.get_type_hints(group)
-    return [_flag(field, hints[field.name], declaration(field), panel) for field in dataclasses.fields(group)]
+    flags = []
+    for field in dataclasses.fields(group):
+        named = members(field)
+        if named is None:
+            flags.append(_flag(field.name, hints[field.name], field.default, declaration(field), panel))
+        else:
+            flags += [_flag(name, str | None, None, declared, panel) for name, declared in named.items()]
+    return flags
 
 
-def _flag(field: "dataclasses.Field[Any]", hint: Any, declared: Declaration, panel: str | None) -> inspect.Parameter:
+def _flag(name: str, hint: Any, default: Any, declared: Declaration, panel: str | None) -> inspect.Parameter:
     if declared.choices is not None:
         choices: Any = Literal[declared.choices()]
-        hint = choices | None if field.default is None else choices
+        hint = choices | None if default is None else choices
     help_text = declared.help if declared.rule is None else f"{declared.help}; {declared.rule}"
     option = typer.Option(
-        flag(field.name),
+        flag(name),
         help=help_text,
         metavar=declared.metavar,
-        show_default=field.default is not None,
+        show_default=default is not None,
         rich_help_panel=panel,
     )
-    return inspect.Parameter(
-        field.name, inspect.Parameter.KEYWORD_ONLY, default=field.default, annotation=Annotated[hint, option]
-    )
+    return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option])

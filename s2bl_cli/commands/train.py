@@ -17,7 +17,7 @@ from s2bl_cli.commands.options import (
 )
 from s2bl_cli.console import FEW_STEPS, few_steps
 from s2bl_cli.contract.logs.columns import LogColumns
-from s2bl_cli.models.run_settings import RunSettings
+from s2bl_cli.policies.run_settings import RunSettings
 from s2bl_cli.training.run_options import RunOptions
 from s2bl_cli.training.settings import TrainSettings
 
@@ -39,13 +39,14 @@ def train(
     """Learn policies from logs whose feedback is partly missing.
 
     By default WCE-S2BL: truncated IPS on the rows with feedback, plus λ times the weighted cross-entropy on
-    all rows. Only the rows of the train split are learned from, and labels are never read. Several --seeds, --lam,
-    --sharpen, --nu or --translation train one policy each, linear ones side by side; --select keeps the best.
+    all rows. Only the rows of the train split are learned from, and labels are never read. Several --seeds or several
+    values of a hyperparameter train one policy each, linear ones side by side; --select keeps the best.
     """
     from s2bl_cli.contract.atomic import check_output
     from s2bl_cli.contract.logs.reading import open_logs
     from s2bl_cli.contract.policies import read_policy, write_policy
-    from s2bl_cli.training.naming import targets_of
+    from s2bl_cli.training.candidates import targets_of
+    from s2bl_cli.training.checkpoint import Checkpoint
 
     console = console_of(quiet=quiet, as_json=json, output=output)
     prior = None if settings.prior is None else read_policy(settings.prior)
@@ -56,28 +57,33 @@ def train(
             os.makedirs(output, exist_ok=True)
         for target in (*targets, *filter(None, [options.history])):
             check_output(target, force=force)
+        checkpoint = Checkpoint(
+            None if targets[0] == "-" else f"{targets[0].removesuffix('.safetensors')}.checkpoint",
+            every_epochs=options.checkpoint_every,
+            every_minutes=options.checkpoint_minutes,
+        )
         device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
-        from s2bl_cli.training.train import TrainingRun  # imports torch: after the quick checks
+        from s2bl_cli.training.run import TrainingRun, train_with_checkpoint  # imports torch: after the quick checks
 
-        training = TrainingRun(log, settings, options, device, prior, targets[0])
-        trained = training.policies(console)
-        doubts = log.doubts
+        training = TrainingRun(log, settings.resolved(), options.stream, prior)
+        trained = train_with_checkpoint(training, options, checkpoint, device, console)
+        warnings = log.doubts
     for one, target in zip(trained, targets, strict=True):
         write_policy(one.policy, target, force=force)
     if options.history is not None:
         from s2bl_cli.training.histories import write_curves
 
         write_curves(trained, targets, settings, options.history, force=force)
-    training.written()
+    checkpoint.remove()
     first = trained[0].policy
     for one, target in zip(trained, targets, strict=True):
-        numbers = f" ({one.told(settings)})" if len(trained) > 1 or one.estimate is not None else ""
+        numbers = f" ({one.described(settings)})" if len(trained) > 1 or one.estimate is not None else ""
         console.say(
             f"{shown(target)}: {settings.name}{numbers}, {first.network.model} policy over {first.network.actions} "
             f"actions, learned from {first.training_rows:,} rows, {first.training_known:,} of them with feedback"
         )
-    for doubt in doubts:
-        console.warn(doubt)
+    for warning in warnings:
+        console.warn(warning)
     steps = (settings.resolved().epochs or 0) * max(1, first.training_rows // settings.batch_size)
     if steps < FEW_STEPS:
         console.say(few_steps(steps))
@@ -91,7 +97,7 @@ def train(
             "known": first.training_known,
             "device": str(device),
             "policies": [
-                {"output": target, "seed": one.seed, **one.combination._asdict(), "estimate": one.estimate}
+                {"output": target, "seed": one.seed, **one.hyperparameters, "estimate": one.estimate}
                 for one, target in zip(trained, targets, strict=True)
             ],
         }

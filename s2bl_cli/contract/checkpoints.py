@@ -1,53 +1,98 @@
-"""The checkpoint file: a training run in the middle, as tensors and a document.
+"""The checkpoint file: a training run in the middle, as a nested dictionary of arrays and plain values.
 
-    {"kind": "checkpoint", "version": 1, "lineage": {...}, "progress": {...}}
+    {"kind": "checkpoint", "version": 2, "lineage": {...}, "content": {...}, "digest": "…"}
 
 The lineage is that of the run: its settings and the digests of its inputs. A run goes on only from a checkpoint
-of the same run. `progress` is plain JSON whose meaning is `training/`'s own.
+of the same run. Arrays are tensors of the file, named by their path in the content; the digest covers all of it.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import hashlib
+import json
+from collections.abc import Iterator, Mapping
 from typing import Any
 
-from s2bl_cli.contract.document import KIND_CHECKPOINT, encode_document, expect_kind
+import numpy as np
+
+from s2bl_cli.contract.document import KIND_CHECKPOINT, VERSIONS, encode_document, expect_kind
 from s2bl_cli.contract.input_files import InputFile, open_input
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.tensor_files import Tensors, read_tensors, write_tensors
-from s2bl_cli.errors import ContractError
+from s2bl_cli.errors import ContractError, one_line
 
-_REMEDY = "drop --resume to start anew"
+REMEDY = "drop --resume to start over"
+_ARRAY = "tensor:"  # stands in the document where the array was, before its path
 
-
-@dataclass(frozen=True)
-class Checkpoint:
-    run: Step
-    progress: Mapping[str, Any]
-    tensors: Tensors
+Content = dict[str, Any]
 
 
-def write_checkpoint(checkpoint: Checkpoint, target: str) -> None:
+def write_checkpoint(run: Step, content: Content, target: str) -> None:
     """Replaces the one before, atomically: a run that is killed while it writes keeps the older one."""
-    document = encode_document(KIND_CHECKPOINT, checkpoint.run, {"progress": dict(checkpoint.progress)})
-    write_tensors(checkpoint.tensors, document, target, force=True)
+    tensors: Tensors = {}
+    plain = _without_arrays(content, "", tensors)
+    body = {"content": plain, "digest": _digest(plain, tensors)}
+    write_tensors(tensors, encode_document(KIND_CHECKPOINT, run, body), target, force=True)
 
 
-def read_checkpoint(name: str, run: Step) -> Checkpoint:
-    """The checkpoint, if it is of this run."""
+def read_checkpoint(name: str, run: Step) -> Content:
+    """The content, if it is of this run."""
     with open_input(name) as file:
-        checkpoint = read_any_checkpoint(file)
-        if checkpoint.run != run:
+        made_by, content = read_any_checkpoint(file)
+        if made_by.inputs != run.inputs:
+            raise ContractError(f"{file.name} is of another log: give the same log as before, or {REMEDY}")
+        differing = list(_differing({"version of s2bl": made_by.version, **made_by.settings},
+                                    {"version of s2bl": run.version, **run.settings}))  # fmt: skip
+        if differing:
             raise ContractError(
-                f"{file.name} is of another run (other settings, inputs or version of s2bl): give the same flags and "
-                f"logs as before, or {_REMEDY}"
+                f"{file.name} is of other settings ({one_line('; '.join(differing[:3]))}): give the same flags as "
+                f"before, or {REMEDY}"
             )
-        return checkpoint
+        return content
 
 
-def read_any_checkpoint(file: InputFile) -> Checkpoint:
-    """The checkpoint, of whichever run."""
-    document, tensors = read_tensors(file, "checkpoint", _REMEDY)
+def read_any_checkpoint(file: InputFile) -> tuple[Step, Content]:
+    """The run and its content, of whichever run."""
+    document, tensors = read_tensors(file, "checkpoint", REMEDY)
     expect_kind(document, KIND_CHECKPOINT, file.name)
-    if not isinstance(document.get("progress"), Mapping):
-        raise ContractError(f"{file.name}: it tells no progress; {_REMEDY}")
-    return Checkpoint(document["lineage"], document["progress"], tensors)
+    if document["version"] < VERSIONS[KIND_CHECKPOINT]:
+        raise ContractError(f"{file.name} is of an older s2bl; {REMEDY}")
+    plain = document.get("content")
+    try:
+        if not isinstance(plain, dict) or document.get("digest") != _digest(plain, tensors):
+            raise ValueError("its digest is another")
+        return document["lineage"], _with_arrays(plain, tensors)
+    except (ValueError, KeyError, RecursionError) as error:
+        raise damaged_checkpoint(file.name) from error
+
+
+def damaged_checkpoint(name: str) -> ContractError:
+    return ContractError(f"{name} is damaged; {REMEDY}")
+
+
+def _differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
+    for name in {**then, **now}:
+        if then.get(name) != now.get(name):
+            yield f"{name} was {then.get(name)}, is {now.get(name)}"
+
+
+def _without_arrays(value: Any, path: str, tensors: Tensors) -> Any:
+    if isinstance(value, np.ndarray):
+        tensors[path] = value
+        return _ARRAY + path
+    if isinstance(value, dict):
+        return {key: _without_arrays(own, f"{path}/{key}", tensors) for key, own in value.items()}
+    return value
+
+
+def _with_arrays(value: Any, tensors: Tensors) -> Any:
+    if isinstance(value, str) and value.startswith(_ARRAY):
+        return tensors[value.removeprefix(_ARRAY)]
+    return {key: _with_arrays(own, tensors) for key, own in value.items()} if isinstance(value, dict) else value
+
+
+def _digest(plain: Content, tensors: Tensors) -> str:
+    digest = hashlib.sha256(json.dumps(plain, sort_keys=True).encode())
+    for name in sorted(tensors):
+        tensor = np.ascontiguousarray(tensors[name])
+        digest.update(f"{name} {tensor.dtype} {tensor.shape}".encode())
+        digest.update(tensor.tobytes())
+    return digest.hexdigest()

@@ -17,13 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from s2bl_cli.cost_models.settings import CostModelSettings
-from s2bl_cli.models.adam import Adam
-from s2bl_cli.models.context_tensor import context_tensor
-from s2bl_cli.models.network import feature_moments
+from s2bl_cli.policies.adam import Adam
+from s2bl_cli.policies.context_tensor import context_tensor
+from s2bl_cli.policies.standardisation import feature_moments, standardisation
 
 NO_FOLD = -1  # of a row that every model may learn from
 
-_RARE_SPREAD = 0.1
 _FEW_ACTIONS = 64  # up to so many, the logits of all actions cost less than gathering the logged ones' weights
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -34,12 +33,8 @@ class Standardisation:
     """(x − shift)·scale, with moments from the rows that are fitted."""
 
     def __init__(self, context: npt.NDArray[np.generic]) -> None:
-        mean, deviation = feature_moments(context)
-        # A pixel that is almost always 0 has a tiny deviation; dividing by it would let a few rows dominate.
-        floor = _RARE_SPREAD * float(np.sqrt(np.mean(deviation**2)))
-        scale = 1 / np.maximum(deviation, floor) if floor > 0 else np.zeros_like(deviation)
-        self.shift = torch.from_numpy(mean.astype(np.float32))
-        self.scale = torch.from_numpy(np.minimum(scale, np.finfo(np.float32).max).astype(np.float32))
+        shift, scale = standardisation(feature_moments([context]))
+        self.shift, self.scale = torch.from_numpy(shift), torch.from_numpy(scale)
 
     def to(self, device: torch.device) -> "Standardisation":
         self.shift, self.scale = self.shift.to(device), self.scale.to(device)
@@ -90,7 +85,7 @@ def fit_action_logits(
     # The last map is the one that the actions share.
     weight = nn.Parameter(torch.zeros(folds, actions + 1, features, device=device))
     bias = nn.Parameter(torch.zeros(folds, actions + 1, device=device))
-    optimizer = Adam([weight, bias], settings.lr)
+    optimizer = Adam([weight, bias])
     steps, size = settings.steps(rows), min(settings.batch_size, rows)
     order = _order(rows, steps * size, settings.seed).to(device)
     weight_ridge = features / (2 * settings.spread**2) / learned_rows  # (folds,)
@@ -106,7 +101,7 @@ def fit_action_logits(
         weight.grad, bias.grad = _gradients(batch, logged, errors, actions + 1)
         weight.grad += 2 * weight_ridge[:, None, None] * weight.data
         bias.grad += 2 * bias_ridge[:, None] * bias.data
-        optimizer.step()
+        optimizer.step(settings.lr)
         if step >= steps // 2:
             mean_weight += weight.data
             mean_bias += bias.data

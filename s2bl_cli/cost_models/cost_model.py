@@ -20,7 +20,7 @@ import torch
 
 from s2bl_cli.cost_models.action_logits import NO_FOLD, ActionLogits, fit_action_logits
 from s2bl_cli.cost_models.settings import CostModelSettings
-from s2bl_cli.models.context_tensor import context_tensor
+from s2bl_cli.policies.context_tensor import context_tensor
 
 CPU = torch.device("cpu")
 

@@ -20,8 +20,8 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.contract.policies import LoadedPolicy
-from s2bl_cli.models.context_tensor import context_tensor
-from s2bl_cli.models.network import PolicyNetwork, network_from, on_device
+from s2bl_cli.policies.context_tensor import context_tensor
+from s2bl_cli.policies.network import PolicyNetwork, network_from, on_device
 
 _NUMBERS_AT_ONCE = 1 << 20  # probabilities of a batch held at a time: about what a processor's cache holds
 _ROWS_AT_ONCE = 512  # through a network: a row of a log is small, but a ResNet makes hundreds of kilobytes of it

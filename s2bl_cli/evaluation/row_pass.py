@@ -17,12 +17,13 @@ from s2bl_cli.contract.logs.reading import Log, LogArrays, log_arrays
 from s2bl_cli.contract.probabilities import ProbabilityFile
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, UNIFORM_CANDIDATE, Candidate
+from s2bl_cli.evaluation.class_means import RunningClassMeans
 from s2bl_cli.evaluation.divergences import exact_kl, log_of
 from s2bl_cli.evaluation.fitted_models import FittedModels
 from s2bl_cli.evaluation.metrics.metric import Metric
 from s2bl_cli.evaluation.policy_bank import PolicyBank, Probabilities
-from s2bl_cli.evaluation.running_mean import RunningClassMeans, RunningMean
 from s2bl_cli.evaluation.selection import SelectedRows
+from s2bl_cli.running_moments import RunningMoments
 
 _NUMBERS_AT_ONCE = 1 << 22  # rows × actions of one policy
 
@@ -37,10 +38,10 @@ class PolicyRows:
     pi: Floats  # (rows,) of the logged action
     f: Floats | None  # (rows,) q̂(x,π) as a cost; None without a model, or where only the logged action's π is known
     classes: RunningClassMeans
-    label_means: dict[str, RunningMean] = field(default_factory=dict)
-    kl: RunningMean = field(default_factory=RunningMean)
-    reverse_kl: RunningMean = field(default_factory=RunningMean)
-    unsupported: RunningMean = field(default_factory=RunningMean)
+    label_means: dict[str, RunningMoments] = field(default_factory=dict)
+    kl: RunningMoments = field(default_factory=RunningMoments)
+    reverse_kl: RunningMoments = field(default_factory=RunningMoments)
+    unsupported: RunningMoments = field(default_factory=RunningMoments)
 
 
 @dataclass(frozen=True)
@@ -191,7 +192,7 @@ def _add_labelled(one: PolicyRows, pi: npt.NDArray[Any], batch: LogArrays, metri
         if metric.by_class:
             one.classes.add(values[metric.of_policy], batch.label)
         else:
-            one.label_means.setdefault(metric.name, RunningMean()).add(values[metric.of_policy])
+            one.label_means.setdefault(metric.name, RunningMoments()).add(values[metric.of_policy])
 
 
 def _add_draws(one: PolicyRows, batch: LogArrays, metrics: Sequence[Metric]) -> None:
@@ -200,4 +201,4 @@ def _add_draws(one: PolicyRows, batch: LogArrays, metrics: Sequence[Metric]) -> 
     for metric in metrics:
         if metric.of_draws is not None:
             values = metric.of_draws(batch.action, batch.label)
-            one.label_means.setdefault(metric.name, RunningMean()).add(values)
+            one.label_means.setdefault(metric.name, RunningMoments()).add(values)

@@ -28,10 +28,10 @@ from s2bl_cli.evaluation.intervals import (
 )
 from s2bl_cli.evaluation.metrics.metric import Metric
 from s2bl_cli.evaluation.row_pass import PassResult, PolicyRows
-from s2bl_cli.evaluation.running_mean import RunningMean
 from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.evaluation.settings import GROUPS
 from s2bl_cli.registry import ESTIMATORS, LABEL_METRICS, METRICS
+from s2bl_cli.running_moments import RunningMoments
 
 PPI = "ppi-dr"
 
@@ -105,8 +105,8 @@ class Scorer:
         for label, count, value, error in one.classes.means():
             yield "class-accuracy", label, self._normal(value, error, count)
 
-    def _of_mean(self, mean: RunningMean) -> Estimate:
-        return self._normal(mean.mean, mean.standard_error, mean.count)
+    def _of_mean(self, mean: RunningMoments) -> Estimate:
+        return self._normal(float(mean.mean), mean.standard_error, mean.count)
 
     def _normal(self, value: float, error: float | None, rows: int) -> Estimate:
         if error is None:

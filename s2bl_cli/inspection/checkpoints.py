@@ -1,14 +1,17 @@
 """The facts of a checkpoint: a training run that has stopped, or is under way."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from s2bl_cli.contract.checkpoints import read_any_checkpoint
+import numpy as np
+import numpy.typing as npt
+
+from s2bl_cli.contract.checkpoints import damaged_checkpoint, read_any_checkpoint
 from s2bl_cli.contract.document import KIND_CHECKPOINT
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
-from s2bl_cli.errors import ContractError, one_line
+from s2bl_cli.errors import one_line
 
 
 @dataclass(frozen=True)
@@ -18,7 +21,7 @@ class CheckpointFacts:
     name: str
     sha256: str
     policies_done: int  # trained to their end, those of folds among them
-    stage: str | None  # what it was at; None between two stretches of work
+    stage: str | None  # what it is at; None between two fits
     epoch: int | None  # whole epochs done
     step: int | None  # of the next epoch
     tensors: int
@@ -27,30 +30,34 @@ class CheckpointFacts:
 
 
 def inspect_checkpoint(file: InputFile, version: int | None) -> CheckpointFacts:
-    checkpoint = read_any_checkpoint(file)
-    done, current = _progress(checkpoint.progress, file.name)
+    run, content = read_any_checkpoint(file)
+    arrays = list(_arrays(content))
+    try:
+        done = sum(len(results) for results in content["stages"].values())
+        current = content["current"]
+        place: tuple[str | None, int | None, int | None] = (None, None, None)
+        if current is not None:
+            place = one_line(current["stage"], 60), int(current["epoch"]), int(current["step"])
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
+        raise damaged_checkpoint(file.name) from error
     return CheckpointFacts(
         kind=KIND_CHECKPOINT,
         version=version,
         name=file.name,
         sha256=file.sha256(),
         policies_done=done,
-        stage=None if current is None else one_line(current["place"][0], 60),
-        epoch=None if current is None else int(current["epoch"]),
-        step=None if current is None else int(current["step"]),
-        tensors=len(checkpoint.tensors),
-        bytes=sum(tensor.nbytes for tensor in checkpoint.tensors.values()),
-        lineages=[command_lines(checkpoint.run, "policy")],
+        stage=place[0],
+        epoch=place[1],
+        step=place[2],
+        tensors=len(arrays),
+        bytes=sum(array.nbytes for array in arrays),
+        lineages=[command_lines(run, "policy")],
     )
 
 
-def _progress(progress: Mapping[str, Any], subject: str) -> tuple[int, Mapping[str, Any] | None]:
-    """How many policies are done, and where the run is."""
-    try:
-        done = sum(int(groups) * int(policies) for _, _, groups, policies in progress["done"])
-        current = progress["current"]
-        if current is not None:
-            int(current["epoch"]), int(current["step"]), current["place"][0]
-        return done, current
-    except (KeyError, IndexError, TypeError, ValueError, OverflowError) as error:
-        raise ContractError(f"{subject}: its progress is damaged; start the run anew, without --resume") from error
+def _arrays(value: Any) -> Iterator[npt.NDArray[Any]]:
+    if isinstance(value, np.ndarray):
+        yield value
+    elif isinstance(value, dict):
+        for own in value.values():
+            yield from _arrays(own)

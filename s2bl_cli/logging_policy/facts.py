@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from s2bl_cli.contract.logs.propensities import PropensityTally
+from s2bl_cli.running_moments import RunningMoments
 
 NU = 0.001  # the paper's truncation: propensities below it are worth a warning
 
@@ -20,8 +21,7 @@ class LogFacts:
         self._right_draws = {"train": 0, "test": 0}
         self._right_argmax = {"train": 0, "test": 0}
         self._propensities = PropensityTally()
-        self._inverse_mean = 0.0  # of 1/p
-        self._inverse_squares = 0.0  # of its deviations from the mean
+        self._inverse = RunningMoments()  # of 1/p
         self._below_nu = 0
         self.fitting_steps: int | None = None  # None where no policy was fitted
         self._has_labels = False
@@ -35,7 +35,7 @@ class LogFacts:
         label: npt.NDArray[np.int32] | None = None,
         pi0: npt.NDArray[np.float32] | None = None,
     ) -> None:
-        self._add_inverse(1 / propensity.astype(np.float64))
+        self._inverse.add(1 / propensity.astype(np.float64))
         self.rows[split] += len(propensity)
         self._propensities.add(propensity)
         self._below_nu += int((propensity < NU).sum())
@@ -44,16 +44,6 @@ class LogFacts:
             self._has_labels = True
             self._right_draws[split] += int((action == label).sum())
             self._right_argmax[split] += int((pi0.argmax(axis=1) == label).sum())
-
-    def _add_inverse(self, inverse: npt.NDArray[np.float64]) -> None:
-        """Moments merged batch by batch (Chan, Golub & LeVeque 1983)."""
-        before, added = sum(self.rows.values()), len(inverse)
-        if not added:
-            return
-        mean = float(inverse.mean())
-        delta = mean - self._inverse_mean
-        self._inverse_mean += delta * added / (before + added)
-        self._inverse_squares += float(np.square(inverse - mean).sum()) + delta**2 * before * added / (before + added)
 
     def summary(self) -> dict[str, Any]:
         """All of it by name, as --json gives it."""
@@ -71,8 +61,8 @@ class LogFacts:
             "propensity_quantiles": {}
             if quantiles is None
             else {"0.01": quantiles.q01, "0.5": quantiles.q50, "0.99": quantiles.q99},
-            "mean_inverse_propensity": self._inverse_mean,
-            "mean_inverse_propensity_stderr": math.sqrt(self._inverse_squares) / all_rows,
+            "mean_inverse_propensity": float(self._inverse.mean),
+            "mean_inverse_propensity_stderr": float(self._inverse.std) / math.sqrt(all_rows),
             "rows_below_nu": self._below_nu,
         }
 

@@ -13,8 +13,8 @@ from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.datasets.labelled import LabelledPart
 from s2bl_cli.errors import RunError
 from s2bl_cli.logging_policy.settings import LoggingSettings
-from s2bl_cli.models.adam import Adam
-from s2bl_cli.models.network import PolicyNetwork, build_network, on_device
+from s2bl_cli.policies.adam import Adam
+from s2bl_cli.policies.network import PolicyNetwork, build_network, on_device
 
 Advance = Callable[[int, str], None]
 
@@ -42,7 +42,7 @@ def _fit(
     context = torch.tensor(part.context, device=device)
     label = torch.tensor(part.label, dtype=torch.int64, device=device)
     sharpness = settings.tau if settings.tau_mode == "train" else 1.0
-    optimizer = Adam(network.parameters(), settings.lr)
+    optimizer = Adam(network.parameters())
     generator = torch.Generator(device).manual_seed(settings.seed)
     rows, size = len(label), min(settings.batch_size, len(label))
     steps, epochs = rows // size, settings.epochs or 0
@@ -52,9 +52,8 @@ def _fit(
         for step in range(steps):
             batch = order[step * size : (step + 1) * size]
             loss = nn.functional.cross_entropy(sharpness * network(context[batch]), label[batch])
-            optimizer.zero_grad()
             torch.autograd.backward(loss)
-            optimizer.step()
+            optimizer.step(settings.lr)
             total += loss.detach()
             if device.type == "cpu":  # no sync to fear; a resnet's epoch is long enough to want news of it
                 advance(epoch * steps + step + 1, f"loss {loss.item():.3f}")

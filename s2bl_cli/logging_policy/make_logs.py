@@ -23,8 +23,8 @@ from s2bl_cli.logging_policy.fitting import Advance, fit_network, fitting_steps
 from s2bl_cli.logging_policy.policies import ExploringPolicy, FittedPolicy, LoggingPolicy, RandomPolicy, UniformPolicy
 from s2bl_cli.logging_policy.random_scores import draw_pairs, pair_probabilities
 from s2bl_cli.logging_policy.settings import LoggingSettings
-from s2bl_cli.models.network import PolicyNetwork, network_from, network_tensors, on_device
-from s2bl_cli.models.settings import parse_hidden
+from s2bl_cli.policies.network import PolicyNetwork, network_from, network_tensors, on_device
+from s2bl_cli.policies.settings import parse_hidden
 
 Progress = Callable[[str, int, str], AbstractContextManager[Advance]]
 

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 
 from s2bl_cli.errors import RunError
-from s2bl_cli.models.network import PolicyNetwork
+from s2bl_cli.policies.network import PolicyNetwork
 
 Floats = npt.NDArray[np.float32]
 Contexts = npt.NDArray[np.generic]

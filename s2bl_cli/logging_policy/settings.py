@@ -4,7 +4,7 @@ from dataclasses import dataclass, replace
 
 from s2bl_cli.errors import SettingError
 from s2bl_cli.logging_policy.cost_names import MATCH
-from s2bl_cli.models.settings import parse_hidden
+from s2bl_cli.policies.settings import parse_hidden
 from s2bl_cli.registry import MODELS
 from s2bl_cli.settings import Between, check_settings, setting
 

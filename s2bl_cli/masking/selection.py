@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterator
 import numpy as np
 import numpy.typing as npt
 
+from s2bl_cli.row_hash import GOLDEN, mixed
+
 Keys = npt.NDArray[np.uint64]
 
 _BINS = 1 << 16
@@ -23,19 +25,11 @@ NO_LIMIT = 1 << 64  # the threshold that every key is below
 def row_keys(seed: int, first: int, count: int) -> Keys:
     """The keys of train rows first … first+count−1.
 
-    Odd multiples and xor-shifts are bijections of 64-bit words, so no two rows of a log share a key.
-    (The finaliser of splitmix64: Steele, Lea & Flood 2014.)
+    Odd multiples and the mixing are bijections of 64-bit words, so no two rows of a log share a key.
     """
     key = np.arange(first, first + count, dtype=np.uint64)
-    key += _mixed(np.array([seed], dtype=np.uint64) + np.uint64(0x9E3779B97F4A7C15))[0]
-    return _mixed(key * np.uint64(0x9E3779B97F4A7C15))
-
-
-def _mixed(key: Keys) -> Keys:
-    with np.errstate(over="ignore"):
-        key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-        key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-        return key ^ (key >> np.uint64(31))
+    key += mixed(np.array([seed], dtype=np.uint64) + np.uint64(GOLDEN))[0]
+    return mixed(key * np.uint64(GOLDEN))
 
 
 def threshold(count: int, passes: Callable[[], Iterator[Keys]]) -> int:

@@ -1,24 +1,101 @@
-"""The hyperparameters that training methods declare. Importing this imports no torch."""
+"""Hyperparameters. Each is declared once, beside the formula that uses it, or here where several formulas do.
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+The flag, its help and check, the grid, file names, lineage, curves, scores and tables all follow from the declaration.
+Importing this module does not import torch.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from s2bl_cli.errors import one_line
+from s2bl_cli.registry import REGULARISERS, RISKS
+from s2bl_cli.settings import MANY, Between, flag, number_text
+
+Costs = npt.NDArray[np.floating[Any]]
+Values = dict[str, float | None]  # by name; None: off
+FromCosts = Callable[[Costs], tuple[float, ...]]
 
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    name: str  # as a flag and a column: lam
-    symbol: str  # in titles and legends: λ
+    """A number of a formula. Given several, `train` learns one policy for each."""
+
+    name: str  # of the flag, and of the column in scores
+    symbol: str
+    help: str
+    rule: Between
+    default: float | str | None  # a number, a word of `words`, or None: off
+    words: Mapping[str, FromCosts] = field(default_factory=dict)  # worked out from the costs that may be seen
+    searched: tuple[str, ...] = ()  # words that stand for several numbers, of which one must be selected
+    requires: str | None = None  # another one, without which this has no meaning
+
+    def points(self, text: str) -> tuple[float | str, ...]:
+        """`0.1,1` or `mean` → numbers and words, each once. ValueError where a part is neither."""
+        parts = [part.strip() for part in text.split(",")]
+        return tuple(dict.fromkeys(part if part in self.words else float(part) for part in parts))
+
+    def fault(self, text: str) -> str | None:
+        """What is wrong with such a text; None if nothing is."""
+        try:
+            points = self.points(text)
+        except ValueError:
+            named = "".join(f", {word}" for word in self.words)
+            named = " or".join(named.rsplit(",", 1)) if len(self.words) > 1 else named
+            return f"{flag(self.name)} must be numbers such as 0.1 or 0.1,1,10{named}, found {one_line(text, 40)!r}"
+        if len(points) > MANY:
+            return f"{flag(self.name)} takes at most {MANY} numbers, found {len(points)}"
+        broken = [point for point in points if not isinstance(point, str) and not self.rule.admits(point)]
+        return f"{flag(self.name)} must be {self.rule}, found {broken[0]:g}" if broken else None
+
+    def numbers(self, point: float | str | None, costs: Costs) -> tuple[float | None, ...]:
+        """A word as the numbers it stands for, given the known costs; a number as itself."""
+        return self.words[point](costs) if isinstance(point, str) else (point,)
+
+    @property
+    def default_text(self) -> str | None:
+        return self.default if self.default is None or isinstance(self.default, str) else number_text(self.default)
 
 
-_DECLARED = {
-    "lam": Hyperparameter("lam", "λ"),
-    "nu": Hyperparameter("nu", "ν"),
-    "sharpen": Hyperparameter("sharpen", "β"),
-    "cap": Hyperparameter("cap", "cap"),
-    "translation": Hyperparameter("translation", "t"),
-    "smoothing": Hyperparameter("smoothing", "smoothing"),
-}
+NU = Hyperparameter("nu", "ν", "Truncation: propensities below ν count as ν", Between(0, 1), 0.001)
 
 
-def declared_hyperparameters() -> Mapping[str, Hyperparameter]:
-    return _DECLARED
+def lam(default: float) -> Hyperparameter:
+    """λ, whose default is the regulariser's."""
+    return Hyperparameter("lam", "λ", "Weight of the regulariser", Between(0, 1e9), default)
+
+
+def smoothing(symbol: str, rule: Between, default: float | FromCosts) -> Hyperparameter:
+    """The one parameter of a smoothed risk. A default that follows from the costs goes by the word `auto`."""
+    declare = partial(Hyperparameter, "smoothing", symbol, "Smoothing strength", rule)
+    return declare("auto", {"auto": default}) if callable(default) else declare(default)
+
+
+def declared_hyperparameters() -> dict[str, Hyperparameter]:
+    """All of them by name, λ first. One that several terms declare with different symbols goes by its name."""
+    from s2bl_cli.objectives.methods import METHODS
+
+    terms = [*map(RISKS.load, RISKS.names), *map(REGULARISERS.load, REGULARISERS.names), *METHODS.values()]
+    found: dict[str, Hyperparameter] = {"lam": lam(1.0)}
+    for declared in (one for term in terms for one in term.hyperparameters):
+        first = found.setdefault(declared.name, declared)
+        if first.symbol not in (declared.symbol, declared.name):
+            found[declared.name] = Hyperparameter(declared.name, declared.name, first.help, first.rule, None)
+    return found
+
+
+def terms_with(name: str) -> list[str]:
+    """Where a hyperparameter belongs: `--risk ix`, `--reg wce`, `--method ridge`."""
+    from s2bl_cli.objectives.methods import METHODS
+
+    found = [f"--risk {risk}" for risk in RISKS.names if _has(RISKS.load(risk), name)]
+    found += [f"--reg {reg}" for reg in REGULARISERS.names if _has(REGULARISERS.load(reg), name)]
+    return found + [f"--method {method}" for method, one in METHODS.items() if _has(one, name)]
+
+
+def _has(term: Any, name: str) -> bool:
+    return any(declared.name == name for declared in term.hyperparameters)

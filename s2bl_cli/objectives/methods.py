@@ -1,17 +1,17 @@
-"""The paper's methods are data: which risk, which regulariser, on which rows. Importing this imports no torch."""
+"""The methods by name. Most are data: which risk, which regulariser, on which rows. Importing this imports no torch."""
 
 from dataclasses import dataclass
 
-DEFAULT_METHOD = "wce-s2bl"
+from s2bl_cli.objectives.hyperparameters import Hyperparameter
+from s2bl_cli.registry import REGULARISERS, RISKS
 
-# λ where none is given. KL's is small because its per-action estimate is least at π = p/e: a large λ drives
-# the logged actions' probabilities down instead of towards the logging policy.
-DEFAULT_LAM = {"wce": 1.0, "kl": 0.001, "cce": 1.0, "lpr": 0.001, "none": 0.0}
+DEFAULT_METHOD = "wce-s2bl"
+GRADIENT_LEARNER = "training.gradient_learner:GradientLearner"
 
 
 @dataclass(frozen=True)
 class Method:
-    """A named combination. `title` is how tables call it."""
+    """A named way to learn. `title` is what tables call it."""
 
     title: str
     risk: str
@@ -20,32 +20,13 @@ class Method:
     summary: str
     source: str
     deep_risk: str | None = None  # the risk with a deep model, where the paper takes another one there
+    learner: str = GRADIENT_LEARNER  # the class that fits it
+    hyperparameters: tuple[Hyperparameter, ...] = ()  # of its own, beside those of risk and regulariser
+    text: str = ""  # its formula, where risk and regulariser do not say it
 
     def risk_of(self, deep: bool) -> str:
         return self.deep_risk if deep and self.deep_risk is not None else self.risk
 
-
-# The terms as `s2bl methods` writes them; w = π/p, r = −c.
-RISK_FORMULAS = {
-    "tips": "mean_S(c·π/max(ν,p))",
-    "ips": "mean_S(c·w)",
-    "banditnet": "mean_S((c−t)·π/max(ν,p))",
-    "wnll": "mean_S(c·log π/max(ν,p))",
-    "pseudo": "mean(ĉ·π/max(ν,p)), ĉ filled in",
-    "ix": "mean_S(c·π/(p+γ))",
-    "es": "mean_S(c·π/p^α)",
-    "ls": "−mean_S(ln(1+λ·w·r))/λ",
-    "lse": "−ln(mean_S(exp(λ·w·r)))/λ",
-    "os": "mean_S(c·λw/(w²+λ))",
-    "none": "",
-}
-REGULARISER_FORMULAS = {
-    "wce": "Σ_a mean_a(−p·log π)",
-    "kl": "Σ_a mean_a(π·log(π/max(ν,p)))",
-    "cce": "mean(m·(−log π)), m the calibrated merit",
-    "lpr": "‖θ−θ₀‖²",
-    "none": "",
-}
 
 _PAPER = "the paper"
 _LONDON = "London & Sandler 2019"
@@ -78,18 +59,19 @@ METHODS = {
 }
 
 
-def formula(risk: str, reg: str, reg_rows: str) -> str:
-    """The objective in a line; regularisers on known rows only are marked so."""
-    regulariser = REGULARISER_FORMULAS[reg]
-    if regulariser and reg_rows == "known" and reg != "lpr":
-        regulariser += " on S"
-    terms = [RISK_FORMULAS[risk], f"λ·{regulariser}" if regulariser else ""]
-    return " + ".join(term for term in terms if term)
+def formula(method: Method) -> str:
+    """The objective in a line; a regulariser on known rows only is marked so."""
+    risk, regulariser = RISKS.load(method.risk), REGULARISERS.load(method.reg)
+    on_known = " on S" if method.reg_rows == "known" and regulariser.default_rows != "known" else ""
+    terms = (risk.text, regulariser.text and f"λ·{regulariser.text}{on_known}")
+    return method.text or " + ".join(filter(None, terms))
 
 
 def method_name(risk: str, reg: str, reg_rows: str, *, deep: bool = False) -> str:
     """The name of a combination; one that has none is spelled out."""
+    sees_rows = bool(REGULARISERS.load(reg).needs) if reg in REGULARISERS.names else True
     for name, method in METHODS.items():
-        if (method.risk_of(deep), method.reg) == (risk, reg) and (reg == "none" or method.reg_rows == reg_rows):
+        is_same = (method.risk_of(deep), method.reg, method.learner) == (risk, reg, GRADIENT_LEARNER)
+        if is_same and (not sees_rows or method.reg_rows == reg_rows):
             return name
-    return f"{risk}+{reg}" if reg == "none" or reg_rows == "all" else f"{risk}+{reg}-known"
+    return f"{risk}+{reg}" if not sees_rows or reg_rows == "all" else f"{risk}+{reg}-known"

@@ -1,36 +1,27 @@
-"""The objective: risk + λ·regulariser, and the two by their names."""
+"""The objective's two terms, with the hyperparameters of the policies at hand. (`training/loop.py` adds them up.)"""
 
-from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from torch import Tensor
 
-from s2bl_cli.objectives.batches import AnyBatch, Knobs, KnownBatch
-from s2bl_cli.registry import EXACT_FORMS, REGULARISERS, RISKS
+from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
+from s2bl_cli.objectives.terms import NOTHING, Numbers, Regulariser, Risk, Term
 
 
 @dataclass(frozen=True)
 class Objective:
     """R̂(π_θ, S) + λ·L̂(π_θ)."""
 
-    risk: Callable[[KnownBatch, Knobs], Tensor] | None  # None: no risk
-    regulariser: Callable[[AnyBatch, Knobs], Tensor] | None  # None: no regulariser
-    lam: float | Tensor  # (…) one number a policy
-    knobs: Knobs
+    declared_risk: Risk
+    declared_regulariser: Regulariser
+    lam: float | Tensor  # (…)
+    h: Numbers
 
-    def total(self, risk: Tensor | None, regulariser: Tensor | None) -> Tensor:
-        """Of the two terms' values (…); one that is not there is None."""
-        if regulariser is None:
-            assert risk is not None
-            return risk
-        weighted = self.lam * regulariser
-        return weighted if risk is None else risk + weighted
+    def risk(self, batch: KnownBatch) -> Term:
+        """A batch without rows has no say: of a streamed log, a part may have no feedback."""
+        return self.declared_risk.formula(batch, self.h) if batch.log_pi.shape[-1] else NOTHING
 
-
-def objective_of(risk: str, reg: str, lam: float | Tensor, knobs: Knobs, *, exact: bool = False) -> Objective:
-    """The objective of these names. A λ of 0 needs no regulariser, so none is computed."""
-    no_regulariser = reg == "none" or (isinstance(lam, int | float) and lam == 0)
-    forms = EXACT_FORMS if exact else REGULARISERS
-    return Objective(
-        None if risk == "none" else RISKS.load(risk), None if no_regulariser else forms.load(reg), lam, knobs
-    )
+    def regulariser(self, batch: AnyBatch) -> Term:
+        sees_any: Any = batch.log_pi.shape[-1] or batch.distance is not None
+        return self.declared_regulariser.formula(batch, self.h) if sees_any else NOTHING

@@ -4,25 +4,18 @@ from collections.abc import Sequence
 
 from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.settings_text import encode_settings, train_settings
+from s2bl_cli.training.run import TrainedPolicy
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.train import Trained
 
 
 def write_curves(
-    trained: Sequence[Trained], names: Sequence[str], settings: TrainSettings, target: str, *, force: bool
+    trained: Sequence[TrainedPolicy], names: Sequence[str], settings: TrainSettings, target: str, *, force: bool
 ) -> None:
     rows = [
         HistoryRow(
-            policy=name,
-            method=settings.name,
-            seed=one.seed,
-            settings=recorded,
-            epoch=epoch,
-            quantity=quantity,
-            value=value,
+            name, settings.name, one.seed, encode_settings(train_settings(one.policy.lineage)), epoch, quantity, value
         )
         for one, name in zip(trained, names, strict=True)
-        for recorded in [encode_settings(train_settings(one.policy.lineage))]
-        for epoch, quantity, value in one.curves
+        for epoch, quantity, value in one.curve
     ]
     write_history(rows, trained[0].policy.lineage, target, force=force)

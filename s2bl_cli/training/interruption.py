@@ -1,4 +1,4 @@
-"""Signals that ask a run to leave: noted, and obeyed between two steps, so that nothing is left half done."""
+"""Signals that ask a run to stop: noted, and obeyed between two steps, so that nothing is left half done."""
 
 import contextlib
 import signal
@@ -6,6 +6,10 @@ import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
+
+
+class Interrupted(Exception):  # noqa: N818 (no error: somebody asked for it)
+    """The run was asked to stop, and stopped between two steps."""
 
 
 class Interruption:
@@ -17,7 +21,7 @@ class Interruption:
     def requested(self) -> bool:
         return self.number is not None
 
-    def leave(self) -> None:
+    def exit(self) -> None:
         """End the command the way the signal would have."""
         if self.number == signal.SIGINT:
             raise KeyboardInterrupt

@@ -1,11 +1,11 @@
-"""In which arithmetic networks are trained, and whether the machine can."""
+"""The arithmetic that networks are trained in, and whether the machine can do it."""
 
 import torch
 
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.errors import RunError, one_line
-from s2bl_cli.models.network import build_network, on_device
-from s2bl_cli.training.learners.network_learner import NetworkLearner
+from s2bl_cli.policies.network import build_network, on_device
+from s2bl_cli.policies.single import SinglePolicy
 
 
 def is_bf16(precision: str, spec: NetworkSpec, batch: int, device: torch.device) -> bool:
@@ -21,11 +21,11 @@ def is_bf16(precision: str, spec: NetworkSpec, batch: int, device: torch.device)
 
 def _try_bf16(spec: NetworkSpec, batch: int, device: torch.device) -> None:
     """A step on nothing: a machine may say that it has bf16 and fail at the first product of some size."""
-    learner = NetworkLearner(on_device(build_network(spec), device), bf16=True, compiled=False)
+    policy = SinglePolicy(on_device(build_network(spec), device), bf16=True)
     context = torch.zeros(1, *spec.context.shape, dtype=getattr(torch, spec.context.dtype), device=device)
     rows = torch.zeros(1, 1, batch, dtype=torch.int64, device=device)
     try:
-        learner.backward(torch.ones_like(learner.log_pi(context, learner.batches(rows, rows)[0])))
+        policy.backward(torch.ones_like(policy.log_pi(context, policy.inputs(rows, rows)[0])))
     except RuntimeError as error:
         raise RunError(
             f"--precision bf16: this machine cannot train a {spec.model} so ({one_line(str(error), 80)}); "

@@ -1,106 +1,84 @@
-"""Train rows on the device: the whole log, or a part of it that is streamed through. Batches are index selections."""
+"""Train rows on the device: the whole log, or a part of a streamed one. Batches are index selections."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from s2bl_cli.training.groups import Group, TrainRows
-from s2bl_cli.training.log_facts import LogFacts
+from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.expected_rewards import ExpectedRewards
+from s2bl_cli.training.statistics import Statistics, TrainRows
 
 
 class Rows(NamedTuple):
-    """Rows as tensors, and what each group of policies may do with them. G is the number of groups; what is the
-    same for all of them is stored once and seen G times. Labels are not among it."""
+    """Rows as tensors, and what policies of each fold may do with them. G is the number of folds; what is the same for
+    all of them is stored once and seen G times. Labels are not among it."""
 
     context: Tensor  # (rows, *shape), the file's dtype
     action: Tensor  # (rows,) int64
     p: Tensor  # (rows,)
     true_cost: Tensor  # (rows,), 0 where missing
-    c: Tensor  # (G, rows) what the risk takes for costs: the true ones, or filled in by a cost model
-    known: tuple[Tensor, ...]  # a group: indices of the rows whose feedback its risk sees
-    regularised: tuple[Tensor, ...]  # a group: indices of the rows that its regulariser sees
-    held: tuple[Tensor, ...]  # a group: indices of the known rows that were held out
-    feedback_weight: Tensor  # (G, rows) N/n where the risk sees the row's feedback, else 0
+    c: Tensor  # (G, rows) the costs that the risk sees: the true ones, or filled in by a cost model
+    known: tuple[Tensor, ...]  # per fold: indices of the rows whose cost the risk sees
+    regularised: tuple[Tensor, ...]  # per fold: indices of the rows that the regulariser sees
+    held: tuple[Tensor, ...]  # per fold: indices of the known rows that are held out
+    feedback_weight: Tensor  # (G, rows) N/n where the risk sees the row's cost, else 0
     action_weight: Tensor  # (G, rows) N/m_a of the row's action
-    merit: Tensor | None  # (G, rows) of the calibrated cross-entropy
+    reward_weight: Tensor | None  # (G, rows) of the calibrated cross-entropy
     pi0: Tensor | None  # (rows, actions)
 
     @property
     def total(self) -> int:
         return len(self.action)
 
-    def of_groups(self, own: slice) -> "Rows":
-        """The same rows for some groups alone."""
-        return self._replace(
-            c=self.c[own],
-            known=self.known[own],
-            regularised=self.regularised[own],
-            held=self.held[own],
-            feedback_weight=self.feedback_weight[own],
-            action_weight=self.action_weight[own],
-            merit=None if self.merit is None else self.merit[own],
-        )
-
-
-@dataclass(frozen=True)
-class Filling:
-    """What a cost model says of the rows, a group at a time: costs for the risk, merit for the regulariser."""
-
-    cost: npt.NDArray[np.float32] | None  # (G, rows)
-    merit: npt.NDArray[np.float32] | None  # (G, rows)
-
 
 def rows_on_device(
     train_rows: TrainRows,
-    groups: Sequence[Group],
-    facts: LogFacts,
-    filling: Filling,
+    folds: Sequence[Fold],
+    statistics: Statistics,
+    expected: ExpectedRewards | None,
     *,
     reg_on_known: bool,
     device: torch.device,
 ) -> Rows:
+    """`expected`: the costs to fill in and the reward weights, where the objective needs them."""
     part, number = train_rows
-    learns = np.stack([group.learns_from(part, number) for group in groups])  # (G, rows)
-    held = [np.flatnonzero(part.known & ~row) for row in learns]
-    feedback = [np.flatnonzero(row) for row in learns]
-    everything = torch.arange(part.rows, device=device)
+    learns = np.stack([part.known & ~fold.holds_out(number) for fold in folds])  # (G, rows)
 
     def tensor(array: npt.NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
 
-    def for_each_group(array: npt.NDArray[np.float32]) -> Tensor:
-        """(G, rows), or one row that all groups share."""
-        shared = tensor(array.astype(np.float32, copy=False))
-        return shared.expand(len(groups), part.rows)
+    def indices(masks: Iterable[npt.NDArray[np.bool_]]) -> tuple[Tensor, ...]:
+        return tuple(tensor(np.flatnonzero(mask)) for mask in masks)
 
-    one_for_all = not any(len(rows) for rows in held)
-    weights = facts.action_weight.astype(np.float32)
-    seen_as_one = not reg_on_known or one_for_all
-    share = np.asarray(facts.learned_known, np.float64)[:, None] / max(facts.rows, 1)
+    def per_fold(array: npt.NDArray[np.floating[Any]]) -> Tensor:
+        """(G, rows); what is alike for all folds is stored once."""
+        is_shared = len(array) == 1 or not (array[1:] != array[0]).any()
+        shared = tensor((array[:1] if is_shared else array).astype(np.float32, copy=False))
+        return shared.expand(len(folds), part.rows)
+
+    filled = None if expected is None else expected.costs(train_rows)
+    everywhere = np.ones(part.rows, bool)
+    share = np.array([[statistics.learned_count(fold) / statistics.rows] for fold in folds])  # (G, 1)
     feedback_weight = np.divide(learns, share, out=np.zeros(learns.shape), where=share > 0)
-    if filling.cost is not None:  # filled in, every row counts for the risk
-        feedback_weight = np.ones((1, part.rows))
-        feedback = [np.arange(part.rows) for _ in groups]
-    elif one_for_all:
-        feedback_weight = feedback_weight[:1]
-    known = tuple(tensor(rows) for rows in feedback)
-    on_known = tuple(tensor(np.flatnonzero(row)) for row in learns)
+    # On all rows the weights are the same for every fold.
+    weighed = folds if reg_on_known else folds[:1]
+    action_weight = np.stack([statistics.action_weight(fold, on_known=reg_on_known) for fold in weighed])
+    reward_weight = None if expected is None else expected.reward_weights(train_rows)
     return Rows(
         context=tensor(part.context),
         action=torch.from_numpy(part.action).to(device, torch.int64),
         p=tensor(part.propensity),
         true_cost=tensor(part.cost),
-        c=for_each_group(part.cost[None] if filling.cost is None else filling.cost),
-        known=known,
-        regularised=on_known if reg_on_known else tuple(everything for _ in groups),
-        held=tuple(tensor(rows) for rows in held),
-        feedback_weight=for_each_group(feedback_weight),
-        action_weight=for_each_group((weights[:1] if seen_as_one else weights)[:, part.action]),
-        merit=None if filling.merit is None else for_each_group(filling.merit),
+        c=per_fold(part.cost[None] if filled is None else filled),
+        known=indices(learns if filled is None else [everywhere for _ in folds]),
+        regularised=indices(learns if reg_on_known else [everywhere for _ in folds]),
+        held=indices([part.known & ~row for row in learns]),
+        feedback_weight=per_fold(feedback_weight if filled is None else everywhere[None].astype(np.float32)),
+        action_weight=per_fold(action_weight[:, part.action]),
+        reward_weight=None if reward_weight is None else per_fold(reward_weight),
         pi0=None if part.pi0 is None else tensor(part.pi0),
     )

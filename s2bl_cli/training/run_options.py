@@ -1,4 +1,4 @@
-"""How a training run is kept: checkpoints, learning curves, and where its rows are. No torch here."""
+"""Options that do not change the policy: checkpoints, learning curves, streaming. No torch here."""
 
 import os
 from collections.abc import Sequence
@@ -13,22 +13,22 @@ class RunOptions:
     """What does not change the policy."""
 
     history: str | None = setting(
-        None, "write the learning curves to this Parquet file", metavar="FILE", recorded=False
+        None, "Write the learning curves to this Parquet file", metavar="FILE", recorded=False
     )
     checkpoint_every: int | None = setting(
-        None, "write a checkpoint beside the output every so many epochs", rule=Between(1, 100_000), recorded=False
+        None, "Number of epochs between checkpoints", rule=Between(1, 100_000), recorded=False
     )
     checkpoint_minutes: float = setting(
-        10.0, "write a checkpoint every so many minutes", rule=Between(0, 1e6, low_open=True), recorded=False
+        10.0, "Minutes between checkpoints", rule=Between(0, 1e6, low_open=True), recorded=False
     )
-    resume: bool = setting(False, "go on from the checkpoint of the same command, if there is one", recorded=False)
+    resume: bool = setting(False, "Resume from the checkpoint of the same command, if there is one", recorded=False)
     stream: str = setting(
         "auto",
-        "read the log anew each epoch instead of holding it; auto: where it would fill half of the memory",
+        "Stream the log from disk every epoch; auto: if it needs more than half of free memory",
         choices=lambda: ("auto", "on", "off"),
         recorded=False,
     )
-    compile: bool = setting(False, "compile the network with torch.compile (mlp and resnets)", recorded=False)
+    compile: bool = setting(False, "Compile the network with torch.compile (mlp and resnets)", recorded=False)
 
     def __post_init__(self) -> None:
         check_settings(self)

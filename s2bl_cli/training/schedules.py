@@ -1,4 +1,4 @@
-"""How the learning rate goes: what it is multiplied by at a step. Numbers in, a number out."""
+"""Learning-rate schedules: the factor at a step. Numbers in, a number out."""
 
 import math
 
@@ -7,22 +7,22 @@ _WARM_UP = 0.3  # of a one-cycle's steps
 _START, _END = 1 / 25, 1e-4
 
 
-def constant(step: int, steps: int, steps_to_an_epoch: int) -> float:
+def constant(step: int, steps: int, steps_per_epoch: int) -> float:
     """1 throughout."""
     return 1.0
 
 
-def halved(step: int, steps: int, steps_to_an_epoch: int) -> float:
+def halved(step: int, steps: int, steps_per_epoch: int) -> float:
     """½ after every 25 epochs, as in the paper."""
-    return float(0.5 ** (step // (STEP_EPOCHS * steps_to_an_epoch)))
+    return float(0.5 ** (step // (STEP_EPOCHS * steps_per_epoch)))
 
 
-def cosine(step: int, steps: int, steps_to_an_epoch: int) -> float:
+def cosine(step: int, steps: int, steps_per_epoch: int) -> float:
     """Half a cosine from 1 to 0 (Loshchilov & Hutter 2017, without restarts)."""
     return 0.5 * (1 + math.cos(math.pi * step / steps))
 
 
-def one_cycle(step: int, steps: int, steps_to_an_epoch: int) -> float:
+def one_cycle(step: int, steps: int, steps_per_epoch: int) -> float:
     """Up from 1/25 to 1 in the first 30 % of the steps, then down to nearly 0 (Smith & Topin 2018)."""
     peak = _WARM_UP * steps
     if step < peak:

@@ -1,9 +1,11 @@
-"""Estimates of a policy's expected reward on held-out known rows, to choose by. Higher is better.
+"""Estimates of a policy's expected reward on held-out known rows, to select by. Higher is better.
 
-They are numpy on a few numbers a row; `s2bl evaluate` has the same estimators with intervals.
+They are numpy on a few numbers per row; `s2bl evaluate` has the same estimators with intervals.
 """
 
 import math
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,8 +21,17 @@ class HeldOut(NamedTuple):
 
     weight: Floats  # π(a|x)/max(ν, p)
     cost: Floats
-    model_value: Floats | None = None  # Σ_a π(a|x) q̂(x, a), the cost that a model expects of the policy
-    model_logged: Floats | None = None  # q̂(x, a) of the logged action
+    model_value: Floats  # Σ_a π(a|x) q̂(x, a), the cost that a model expects of the policy; NaN without a model
+    model_logged: Floats  # q̂(x, a) of the logged action; NaN without a model
+
+
+@dataclass(frozen=True)
+class Selector:
+    """An estimate, and what it needs."""
+
+    estimate: Callable[[HeldOut], float]
+    needs_model: bool = False
+    largest_cost: float = math.inf  # costs above it are refused
 
 
 def snips(held: HeldOut) -> float:
@@ -36,8 +47,6 @@ def ips(held: HeldOut) -> float:
 
 def dr(held: HeldOut) -> float:
     """−mean(q̂(x, π) + w(c − q̂(x, a)))."""
-    assert held.model_value is not None
-    assert held.model_logged is not None
     if not len(held.cost):
         return -math.inf
     return -float((held.model_value + held.weight * (held.cost - held.model_logged)).mean())
@@ -51,3 +60,9 @@ def ls_bound(held: HeldOut) -> float:
     lam = 1 / math.sqrt(rows)
     value = float(np.log1p(lam * held.weight * np.maximum(-held.cost, 0)).mean()) / lam
     return (math.exp(lam * value - math.log(1 / _DELTA) / rows) - 1) / lam
+
+
+SNIPS = Selector(snips)
+IPS = Selector(ips)
+DR = Selector(dr, needs_model=True)
+LS_BOUND = Selector(ls_bound, largest_cost=0.0)

@@ -1,12 +1,17 @@
 """BanditNet: the self-normalised estimator made trainable by stochastic gradients."""
 
-from torch import Tensor
+import numpy as np
 
-from s2bl_cli.objectives.batches import Knobs, KnownBatch
-from s2bl_cli.objectives.weights import truncated_weight
+from s2bl_cli.objectives.batches import KnownBatch
+from s2bl_cli.objectives.hyperparameters import NU, Costs, Hyperparameter
+from s2bl_cli.objectives.terms import Numbers, Risk, Term
+from s2bl_cli.settings import Between
+
+# Of the range of the known costs, from the least: what `--translation auto` tries.
+AUTO_TRANSLATIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 
 
-def banditnet(batch: KnownBatch, knobs: Knobs) -> Tensor:
+def banditnet(batch: KnownBatch, h: Numbers) -> Term:
     """mean over S of (cᵢ − t) π_θ(aᵢ|xᵢ)/max(ν, pᵢ), t the translation.
 
     The t that suits best is found by trying several: a policy that is optimal for some t is optimal for
@@ -15,4 +20,27 @@ def banditnet(batch: KnownBatch, knobs: Knobs) -> Tensor:
     Limits: t = 0 is `tips`.
     Source: Joachims, Swaminathan & de Rijke 2018; SNIPS after Swaminathan & Joachims 2015.
     """
-    return batch.mean(truncated_weight(batch, knobs) * (batch.c - knobs.translation))
+    terms = batch.log_pi.exp() * ((batch.c - h.translation) / batch.p.clamp(min=h.nu))
+    return batch.term(terms, slope=terms)
+
+
+def _mean(costs: Costs) -> tuple[float, ...]:
+    return (float(costs.mean(dtype=np.float64)) if len(costs) else 0.0,)
+
+
+def _over_the_range(costs: Costs) -> tuple[float, ...]:
+    low, high = (float(costs.min()), float(costs.max())) if len(costs) else (0.0, 0.0)
+    return tuple(low + part * (high - low) for part in AUTO_TRANSLATIONS)
+
+
+TRANSLATION = Hyperparameter(
+    "translation",
+    "t",
+    "BanditNet cost baseline: numbers, mean (of the known costs) or auto (a grid over their range; needs --select)",
+    Between(-1e30, 1e30),
+    "mean",
+    {"mean": _mean, "auto": _over_the_range},
+    searched=("auto",),
+)
+
+RISK = Risk("mean_S((c−t)·π/max(ν,p))", banditnet, (NU, TRANSLATION))

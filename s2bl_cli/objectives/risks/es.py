@@ -1,15 +1,20 @@
 """Exponential smoothing."""
 
-from torch import Tensor
+from s2bl_cli.objectives.batches import KnownBatch
+from s2bl_cli.objectives.hyperparameters import smoothing
+from s2bl_cli.objectives.terms import Numbers, Risk, Term
+from s2bl_cli.settings import Between
 
-from s2bl_cli.objectives.batches import Knobs, KnownBatch
 
-
-def es(batch: KnownBatch, knobs: Knobs) -> Tensor:
+def es(batch: KnownBatch, h: Numbers) -> Term:
     """mean over S of cᵢ π_θ(aᵢ|xᵢ)/pᵢ^α, α in [0, 1] the smoothing, 0.9 by default.
 
     Domain: any finite costs.
     Limits: α = 1 is `ips`; α = 0 is the mean of cᵢ π_θ(aᵢ|xᵢ).
     Source: Aouali, Brunel, Rohde & Korba 2023.
     """
-    return batch.mean(batch.log_pi.exp() * batch.c / batch.p**knobs.smoothing)
+    terms = batch.log_pi.exp() * (batch.c / batch.p**h.smoothing)
+    return batch.term(terms, slope=terms)
+
+
+RISK = Risk("mean_S(c·π/p^α)", es, (smoothing("α", Between(0, 1), 0.9),))

@@ -1,15 +1,22 @@
 """Implicit exploration."""
 
-from torch import Tensor
+from s2bl_cli.objectives.batches import KnownBatch
+from s2bl_cli.objectives.hyperparameters import smoothing
+from s2bl_cli.objectives.terms import Numbers, Risk, Term
+from s2bl_cli.settings import Between
 
-from s2bl_cli.objectives.batches import Knobs, KnownBatch
 
-
-def ix(batch: KnownBatch, knobs: Knobs) -> Tensor:
+def ix(batch: KnownBatch, h: Numbers) -> Term:
     """mean over S of cᵢ π_θ(aᵢ|xᵢ)/(pᵢ + γ), γ the smoothing, 1/(2√n) by default.
 
     Domain: any finite costs, γ ≥ 0; pessimistic where costs are ≤ 0.
     Limits: γ = 0 is `ips`.
     Source: Neu 2015; for off-policy learning, Gabbianelli, Neu & Papini 2023.
     """
-    return batch.mean(batch.log_pi.exp() * batch.c / (batch.p + knobs.smoothing))
+    terms = batch.log_pi.exp() * (batch.c / (batch.p + h.smoothing))
+    return batch.term(terms, slope=terms)
+
+
+GAMMA = smoothing("γ", Between(0, 1e6), lambda costs: (0.5 * max(len(costs), 1) ** -0.5,))
+
+RISK = Risk("mean_S(c·π/(p+γ))", ix, (GAMMA,))

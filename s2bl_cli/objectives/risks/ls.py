@@ -1,16 +1,23 @@
 """Logarithmic smoothing."""
 
-from torch import Tensor
+from s2bl_cli.objectives.batches import KnownBatch
+from s2bl_cli.objectives.hyperparameters import smoothing
+from s2bl_cli.objectives.terms import Numbers, Risk, Term
+from s2bl_cli.settings import Between
 
-from s2bl_cli.objectives.batches import Knobs, KnownBatch
-from s2bl_cli.objectives.weights import weight
 
-
-def ls(batch: KnownBatch, knobs: Knobs) -> Tensor:
+def ls(batch: KnownBatch, h: Numbers) -> Term:
     """−mean over S of ln(1 + λ wᵢ rᵢ)/λ, r = −c, w = π_θ/p, λ > 0 the smoothing, 1/√n by default.
 
     Domain: costs ≤ 0.
     Limits: λ → 0 is `ips`.
     Source: Sakhi, Aouali, Alquier & Chopin 2024 (arXiv 2405.14335).
     """
-    return batch.mean(-(weight(batch) * (knobs.smoothing * -batch.c)).log1p() / knobs.smoothing)
+    cost = batch.log_pi.exp() * (batch.c / batch.p)  # w c
+    gain = -h.smoothing * cost  # λ w r
+    return batch.term(-gain.log1p() / h.smoothing, slope=cost / (1 + gain))
+
+
+LAMBDA = smoothing("λ", Between(0, 1e6, low_open=True), lambda costs: (max(len(costs), 1) ** -0.5,))
+
+RISK = Risk("−mean_S(ln(1+λ·w·r))/λ", ls, (LAMBDA,), largest_cost=0.0)

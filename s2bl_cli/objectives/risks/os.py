@@ -1,18 +1,23 @@
 """Optimistic shrinkage of the importance weights."""
 
-from torch import Tensor
+from s2bl_cli.objectives.batches import KnownBatch
+from s2bl_cli.objectives.hyperparameters import smoothing
+from s2bl_cli.objectives.terms import Numbers, Risk, Term
+from s2bl_cli.settings import Between
 
-from s2bl_cli.objectives.batches import Knobs, KnownBatch
-from s2bl_cli.objectives.weights import weight
 
-
-def os(batch: KnownBatch, knobs: Knobs) -> Tensor:
+def os(batch: KnownBatch, h: Numbers) -> Term:
     """mean over S of cᵢ λwᵢ/(wᵢ² + λ), w = π_θ/p, λ > 0 the smoothing, 100 by default.
 
     Domain: any finite costs. The shrunk weight is at most √λ/2, reached at w = √λ; beyond, it falls.
     Limits: λ → ∞ is `ips`.
     Source: Su, Dimakopoulou, Krishnamurthy & Dudík 2020.
     """
-    w = weight(batch)
+    w = batch.log_pi.exp() / batch.p
     # λw/(w²+λ) with w divided out, so that a huge w does not overflow when squared.
-    return batch.mean(w * batch.c / (w * (w / knobs.smoothing) + 1))
+    share = w * (w / h.smoothing)  # w²/λ
+    terms = w * batch.c / (share + 1)
+    return batch.term(terms, slope=terms * (2 / (share + 1) - 1))
+
+
+RISK = Risk("mean_S(c·λw/(w²+λ))", os, (smoothing("λ", Between(0, 1e12, low_open=True), 100.0),))

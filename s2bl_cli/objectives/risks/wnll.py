@@ -1,15 +1,19 @@
-"""Weighted negative log-likelihood: a policy gradient's convex stand-in."""
+"""Weighted negative log-likelihood: a convex surrogate of the policy gradient."""
 
-from torch import Tensor
+from s2bl_cli.objectives.batches import KnownBatch
+from s2bl_cli.objectives.hyperparameters import NU
+from s2bl_cli.objectives.terms import Numbers, Risk, Term
 
-from s2bl_cli.objectives.batches import Knobs, KnownBatch
 
-
-def wnll(batch: KnownBatch, knobs: Knobs) -> Tensor:
+def wnll(batch: KnownBatch, h: Numbers) -> Term:
     """mean over S of cᵢ log π_θ(aᵢ|xᵢ)/max(ν, pᵢ).
 
     Domain: costs ≤ 0, so that it is bounded below and convex in a linear policy's parameters.
     Limits: with costs −1 everywhere and p constant, cross-entropy with the logged actions.
     Source: London & Sandler 2019 (WNLL-LPR); in the paper, appendix on Bayesian CRM.
     """
-    return batch.mean(batch.log_pi * batch.c / batch.p.clamp(min=knobs.nu))
+    slope = batch.c / batch.p.clamp(min=h.nu)
+    return batch.term(batch.log_pi * slope, slope=slope)
+
+
+RISK = Risk("mean_S(c·log π/max(ν,p))", wnll, (NU,), largest_cost=0.0)

@@ -1,1 +1,0 @@
-"""Networks: from a batch of contexts to a batch of logits. One file a model."""

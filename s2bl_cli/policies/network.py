@@ -1,0 +1,92 @@
+"""A policy's network: the contexts standardised, then a model of the registry. Built from a spec, saved as arrays."""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+
+from s2bl_cli.contract.policies import NetworkSpec
+from s2bl_cli.contract.tensor_files import Tensors
+from s2bl_cli.errors import ContractError, RunError, one_line
+from s2bl_cli.policies.standardisation import feature_moments, standardisation
+from s2bl_cli.registry import MODELS
+
+_MAX_PARAMETERS = 1 << 31
+
+
+class PolicyNetwork(nn.Module):
+    """Contexts in the file's dtype in, logits out. The standardisation is part of it and saved with it."""
+
+    shift: Tensor  # (features,)
+    scale: Tensor  # (features,)
+
+    def __init__(self, spec: NetworkSpec) -> None:
+        super().__init__()
+        self.register_buffer("shift", torch.zeros(spec.context.features))
+        self.register_buffer("scale", torch.ones(spec.context.features))
+        self.body: nn.Module = MODELS.load(spec.model)(spec)
+
+    def forward(self, context: Tensor) -> Tensor:
+        flat = context.flatten(1).to(self.shift.dtype)  # (batch, features)
+        # In place: a fresh tensor for every operation costs more than the arithmetic.
+        logits: Tensor = self.body((flat - self.shift).mul_(self.scale).reshape(context.shape))
+        return logits  # (batch, actions)
+
+    def standardise_by(self, context: npt.NDArray[np.generic]) -> None:
+        """Take shift and scale from these contexts (the train rows)."""
+        self.standardise_with(*standardisation(feature_moments([context])))
+
+    def standardise_with(self, shift: npt.NDArray[np.float32], scale: npt.NDArray[np.float32]) -> None:
+        self.shift.copy_(torch.from_numpy(shift))
+        self.scale.copy_(torch.from_numpy(scale))
+
+
+def build_network(spec: NetworkSpec) -> PolicyNetwork:
+    """A fresh network; its random start comes from torch's global seed."""
+    with torch.device("meta"):  # shapes without memory
+        parameters = sum(parameter.numel() for parameter in PolicyNetwork(spec).parameters())
+    if parameters > _MAX_PARAMETERS:
+        raise RunError(f"a {spec.model} of {parameters:,} parameters is more than 2³¹; use a smaller one")
+    return PolicyNetwork(spec)
+
+
+def on_device(network: PolicyNetwork, device: torch.device) -> PolicyNetwork:
+    """The network where it is to compute; on a GPU its convolutions in the layout that computes fastest there.
+
+    (Not on a CPU: torch 2.15 corrupts memory in the backward pass of some convolutions in that layout.)
+    """
+    network.to(device)
+    return network.to(memory_format=torch.channels_last) if device.type == "cuda" else network
+
+
+def network_tensors(network: PolicyNetwork) -> Tensors:
+    """Parameters and buffers as arrays, for a policy file."""
+    return {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
+
+
+def network_from(spec: NetworkSpec, tensors: Tensors, subject: str) -> PolicyNetwork:
+    """The network of a policy file, every tensor's shape and dtype checked."""
+    if spec.model not in MODELS.names:
+        raise ContractError(
+            f"{subject}: its model is {one_line(spec.model, 40)!r}, but this s2bl knows {', '.join(MODELS.names)}"
+        )
+    with torch.device("meta"):  # shapes without memory: what a file claims to need is not allocated on its word
+        network = build_network(spec)
+    expected = network.state_dict()
+    faults = [f"no tensor {name}" for name in expected if name not in tensors]
+    faults += [f"a tensor {one_line(name, 40)} too many" for name in tensors if name not in expected]
+    for name, wanted in expected.items():
+        found = tensors.get(name)
+        if found is not None and (tuple(found.shape) != tuple(wanted.shape) or str(found.dtype) != _dtype_name(wanted)):
+            faults.append(
+                f"{name} must be {_dtype_name(wanted)} of shape {tuple(wanted.shape)}, "
+                f"found {found.dtype} {found.shape}"
+            )
+    if faults:
+        raise ContractError(f"{subject}: {'; '.join(faults)}; train the policy again")
+    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()}, assign=True)
+    return network
+
+
+def _dtype_name(tensor: Tensor) -> str:
+    return str(tensor.dtype).removeprefix("torch.")

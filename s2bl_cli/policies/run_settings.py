@@ -1,0 +1,52 @@
+"""Where and with how many threads torch computes. Importing this module does not import torch."""
+
+import math
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from s2bl_cli.errors import RunError
+from s2bl_cli.settings import Between, check_settings, setting
+
+if TYPE_CHECKING:
+    import torch
+
+# Below so many multiplications a step, threads wait for each other longer than they work: each of its forty
+# operations wakes them again. Where another process needs the cores too, they wait very long.
+SMALL_STEP = 1 << 30
+
+DEVICES = ("auto", "cpu", "cuda", "mps")
+
+
+@dataclass(frozen=True)
+class RunSettings:
+    """What changes the speed of a run, and of its result only the last bits; not part of a lineage."""
+
+    device: str = setting("auto", "Device; auto: a GPU if there is one", choices=lambda: DEVICES, recorded=False)
+    threads: int | None = setting(
+        None,
+        "Number of CPU threads (default: 1 for small networks, else all cores or OMP_NUM_THREADS)",
+        rule=Between(1, 1024),
+        recorded=False,
+    )
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+
+    def start(self, step_work: float = math.inf) -> "torch.device":
+        """Set the threads and choose the device. `step_work`: multiplications in a step of what is to be run."""
+        # Threads that wait by spinning make two torch programs on one machine tens of times slower. It is read
+        # when torch is loaded.
+        os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+        import torch
+
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        elif step_work < SMALL_STEP:
+            torch.set_num_threads(1)
+        there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+        if self.device == "auto":
+            return torch.device("cuda" if there["cuda"] else "mps" if there["mps"] else "cpu")
+        if not there[self.device]:
+            raise RunError(f"--device {self.device}: this machine has none that torch can use; try --device auto")
+        return torch.device(self.device)

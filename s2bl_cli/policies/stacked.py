@@ -1,0 +1,190 @@
+"""Linear and fully connected policies side by side: each step is a few wide matrix products for all of them.
+
+The policies of a group see the same rows, so the weights of their first layers stand below one another:
+(C·units, features). What a policy learns is what it would learn alone, to float rounding. The gradient is written out,
+since it is a product a layer and direction: no tensor is made beyond the units' outputs, and autograd is not needed.
+
+The first layer's bias is the weight of one feature more, which is always 1: two operations a step fewer.
+
+Outputs are kept as (units, batch): W·xᵀ and δ·x. A product whose result has ten columns takes several times as long in
+MKL as its transpose.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from s2bl_cli.contract.policies import NetworkSpec
+from s2bl_cli.contract.tensor_files import Tensors
+from s2bl_cli.policies.network import PolicyNetwork, build_network
+from s2bl_cli.policies.trainable import NOTHING_TO_GO_BACK_FROM, Inputs, add_gradient
+
+# From so many actions on, a softmax is quicker along the memory than across it.
+_MANY_ACTIONS = 64
+
+# Rows begin at multiples of so many floats: a cache line.
+_LINE = 16
+
+
+class _Latest(NamedTuple):
+    """What the gradient of a step needs."""
+
+    layers: list[Tensor]  # inputs of each layer: (G, batch, features + 1), then (G·C, units, batch)
+    log_policy: Tensor  # (G, C, actions, batch)
+    chosen: Tensor  # (G, C, 1, batch) the logged actions
+
+
+class _Buffer(NamedTuple):
+    """Memory for a batch's contexts, in three views."""
+
+    for_rows: Tensor  # (G·batch, *shape)
+    features: Tensor  # (G·batch, features)
+    whole: Tensor  # (G, batch, features + 1), the last always 1
+
+
+class StackedPolicies:
+    """G groups of C policies; those of a group start alike."""
+
+    def __init__(self, starts: Sequence[PolicyNetwork], policies: int) -> None:
+        """`starts`: one network a group."""
+        states = [start.state_dict() for start in starts]
+        self._groups, self._policies = len(starts), policies
+        self._shift, self._scale = states[0]["shift"], states[0]["scale"]
+        self._offset = -(self._shift * self._scale)
+        self._names = [name.removesuffix(".weight") for name in states[0] if name.endswith(".weight")]
+        weights, biases = [], []
+        for name in self._names:
+            weight = torch.stack([state[f"{name}.weight"] for state in states])  # (G, units, inputs)
+            bias = torch.stack([state[f"{name}.bias"] for state in states]).unsqueeze(-1)  # (G, units, 1)
+            weights.append(weight.repeat_interleave(policies, 0))  # (G·C, …)
+            biases.append(bias.repeat_interleave(policies, 0))
+        first = torch.cat([weights[0], biases[0]], dim=2)
+        self._first = first.view(self._groups, -1, first.shape[2])  # (G, C·units, features + 1)
+        self._first_units = self._first.shape[1]
+        self._weights, self._biases = weights[1:], biases[1:]  # of the other layers
+        self._actions = states[0][f"{self._names[-1]}.weight"].shape[0]
+        self.parameters = [self._first, *self._weights, *self._biases]
+        # A batch's contexts, always in the same memory: fresh memory every step is slower than the arithmetic on it.
+        self._buffer = _Buffer(*[torch.empty(0)] * 3)
+        self._latest: _Latest | None = None
+
+    def inputs(self, index: Tensor, action: Tensor) -> list[Inputs]:
+        """The groups' rows after one another: (G·rows,), and the logged actions: (G, C, 1, rows)."""
+        chosen = action[:, :, None, None].expand(-1, -1, self._policies, 1, -1)
+        return list(zip(index.flatten(1).unbind(), chosen.unbind(), strict=True))
+
+    def log_pi(self, context: Tensor, inputs: Inputs) -> Tensor:
+        self._latest = self._forward(context, inputs)
+        return self._latest.log_policy.gather(2, inputs[1]).squeeze(2)
+
+    def log_policy(self, context: Tensor, inputs: Inputs) -> Tensor:
+        self._latest = self._forward(context, inputs)
+        return self._latest.log_policy.transpose(2, 3)
+
+    def backward(self, slope: Tensor) -> None:
+        """d log π(a)/d logits = 1[a] − π."""
+        if self._latest is None:
+            raise RuntimeError(NOTHING_TO_GO_BACK_FROM)
+        layers, log_policy, chosen = self._latest
+        self._latest = None
+        pi = log_policy.exp_()  # in place: nobody needs log π any more
+        if slope.ndim == 3:
+            of_row = slope.unsqueeze(2)  # (G, C, 1, batch)
+            of_logits = pi.mul_(-of_row).scatter_add_(2, chosen, of_row)
+        else:
+            of_actions = slope.transpose(2, 3)  # (G, C, actions, batch)
+            of_logits = of_actions - pi * of_actions.sum(2, keepdim=True)
+        self._backward(layers, of_logits)
+
+    def _forward(self, context: Tensor, inputs: Inputs) -> _Latest:
+        index, chosen = inputs
+        x = self._standardised(context, index)
+        layers = [x]
+        if not self._weights and self._actions >= _MANY_ACTIONS:
+            logits = torch.bmm(x, self._first.transpose(1, 2))  # (G, batch, C·actions)
+            along = logits.view(self._groups, -1, self._policies, self._actions)
+            return _Latest(layers, torch.log_softmax(along, dim=3).permute(0, 2, 3, 1), chosen)
+        outputs = torch.bmm(self._first, x.transpose(1, 2))  # (G, C·units, batch)
+        for weight, bias in zip(self._weights, self._biases, strict=True):
+            layers.append(outputs.relu_().view(self._groups * self._policies, -1, x.shape[1]))
+            outputs = torch.baddbmm(bias, weight, layers[-1])  # (G·C, units, batch)
+        logits = outputs.view(self._groups, self._policies, self._actions, -1)
+        return _Latest(layers, torch.log_softmax(logits, dim=2), chosen)
+
+    def _backward(self, layers: list[Tensor], of_logits: Tensor) -> None:
+        """Back through the layers, from the losses' slopes in the logits: (G, C, actions, batch)."""
+        outer = zip(reversed(self._weights), reversed(self._biases), reversed(layers), strict=False)
+        for weight, bias, outputs in outer:  # outputs of the layer before, ≥ 0
+            of_logits = of_logits.reshape(bias.shape[0], -1, outputs.shape[2])
+            weight.grad = torch.bmm(of_logits, outputs.transpose(1, 2))
+            bias.grad = of_logits.sum(2, keepdim=True)
+            of_logits = torch.bmm(weight.transpose(1, 2), of_logits).mul_(outputs.sign())
+        self._first.grad = torch.bmm(of_logits.reshape(self._groups, self._first_units, -1), layers[0])
+
+    def _standardised(self, context: Tensor, index: Tensor) -> Tensor:
+        """(G, batch, features + 1)."""
+        rows = context.index_select(0, index)
+        if self._buffer.for_rows.shape != rows.shape:
+            self._buffer = self._buffer_for(rows)
+        self._buffer.for_rows.copy_(rows)
+        x = self._buffer.features
+        if rows.dtype == torch.uint8:  # one pass; of large and close numbers, the difference would lose digits
+            torch.addcmul(self._offset, x, self._scale, out=x)
+        else:
+            x.sub_(self._shift).mul_(self._scale)
+        return self._buffer.whole
+
+    def _buffer_for(self, rows: Tensor) -> _Buffer:
+        features = self._scale.numel()
+        x = torch.ones(rows.shape[0], _padded(features + 1), dtype=self._scale.dtype, device=rows.device)
+        whole = x.view(self._groups, -1, x.shape[1])[:, :, : features + 1]
+        return _Buffer(x[:, :features].view(rows.shape), x[:, :features], whole)
+
+    def distance(self, prior: Sequence[Tensor]) -> Tensor:
+        pairs = zip(self.parameters, prior, strict=True)
+        return torch.stack([self._difference(own, other).square().sum((2, 3)) for own, other in pairs]).sum(0)
+
+    def backward_distance(self, prior: Sequence[Tensor], slope: Tensor) -> None:
+        for own, other in zip(self.parameters, prior, strict=True):
+            add_gradient(own, (2 * slope[:, :, None, None] * self._difference(own, other)).view_as(own))
+
+    def _difference(self, own: Tensor, other: Tensor) -> Tensor:
+        """(G, C, units, inputs)."""
+        return own.view(self._groups, self._policies, -1, own.shape[-1]) - other.unsqueeze(1)
+
+    def training(self, on: bool) -> None:
+        """The same in both."""
+
+    def state(self) -> dict[str, Tensor]:
+        weights, biases = [self._first[..., :-1], *self._weights], [self._first[..., -1:], *self._biases]
+        state: dict[str, Tensor] = {}
+        for name, weight, bias in zip(self._names, weights, biases, strict=True):
+            state |= {f"{name}.weight": weight, f"{name}.bias": bias}
+        return state
+
+    def policy_tensors(self, state: dict[str, Tensor], group: int, place: int) -> Tensors:
+        tensors = {"shift": self._shift, "scale": self._scale}
+        for name, value in state.items():
+            own = value.reshape(self._groups, self._policies, -1, value.shape[-1])[group, place]  # (units, inputs)
+            tensors[name] = own.squeeze(-1) if name.endswith(".bias") else own
+        return {name: value.cpu().numpy().copy() for name, value in tensors.items()}
+
+
+def _padded(width: int) -> int:
+    return (width + _LINE - 1) // _LINE * _LINE
+
+
+def is_stackable(spec: NetworkSpec) -> bool:
+    """Whether the network is linear layers with ReLU between them."""
+    with torch.device("meta"):  # shapes without memory
+        body = list(build_network(spec).body.children())
+    expected = [nn.Flatten, nn.Linear, *([nn.ReLU, nn.Linear] * (len(body) // 2 - 1))]
+    biased = all(layer.bias is not None for layer in body if isinstance(layer, nn.Linear))
+    return [type(layer) for layer in body] == expected and biased
+
+
+def parameter_count(spec: NetworkSpec) -> int:
+    with torch.device("meta"):
+        return sum(parameter.numel() for parameter in build_network(spec).parameters())

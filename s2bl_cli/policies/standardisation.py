@@ -1,0 +1,36 @@
+"""Standardised contexts: (x − shift)·scale, from the moments of the train rows."""
+
+import math
+from collections.abc import Iterable
+
+import numpy as np
+import numpy.typing as npt
+
+from s2bl_cli.running_moments import RunningMoments
+
+_RARE = 0.1
+
+Floats = npt.NDArray[np.float32]
+
+
+def feature_moments(parts: Iterable[npt.NDArray[np.generic]]) -> RunningMoments:
+    """Of contexts (rows, *shape) that come in parts, of which one at a time is looked at."""
+    moments = RunningMoments()
+    for part in parts:
+        moments.add(flattened(part))
+    return moments
+
+
+def flattened(context: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+    """(rows, *shape) → (rows, features), of no rows too."""
+    return context.reshape(len(context), math.prod(context.shape[1:]))
+
+
+def standardisation(moments: RunningMoments) -> tuple[Floats, Floats]:
+    """Shift and scale: (features,) each."""
+    std = np.asarray(moments.std)
+    # A pixel that is almost always 0 has a tiny deviation; dividing by it would let a few rows dominate.
+    floor = _RARE * float(np.sqrt(np.mean(std**2)))
+    scale = 1 / np.maximum(std, floor) if floor > 0 else np.ones_like(std)
+    scale = np.minimum(scale, np.finfo(np.float32).max)  # contexts below 1e-38 would make it infinite
+    return np.asarray(moments.mean).astype(np.float32), scale.astype(np.float32)

@@ -1,0 +1,193 @@
+"""The batches of an epoch, step by step, and what the terms of the objective see of each."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
+from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, PRIOR, Regulariser, Risk, Seen
+from s2bl_cli.policies.trainable import Inputs, TrainablePolicies
+from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.data import TrainingData
+from s2bl_cli.training.expected_rewards import ExpectedRewards
+from s2bl_cli.training.rows import Rows, rows_on_device
+from s2bl_cli.training.sampling import Order, Sample, sample
+
+_NOT_NEEDED: Any = None
+
+
+class Batch(NamedTuple):
+    """The rows of a step. The first `known` of them are the risk's, those from `regularised` on the regulariser's."""
+
+    context: Tensor  # of the whole part: (rows of the part, *shape)
+    inputs: Inputs
+    action: Tensor  # (G, rows)
+    known: int
+    regularised: int
+    known_columns: tuple[Tensor, Tensor, Tensor | None]  # p, c and the weight of the risk's rows: (G, 1, rows)
+    all_columns: tuple[Tensor, Tensor, Tensor]  # p, action weight and reward weight of the regulariser's rows
+    pi0: Tensor  # of the regulariser's rows: (G, 1, rows, actions)
+
+
+class Forward:
+    """What a step's terms see of the policies, and the way back."""
+
+    def __init__(
+        self, policies: TrainablePolicies, batch: Batch, needs: Sequence[str], prior: Sequence[Tensor] | None
+    ) -> None:
+        self._policies, self._batch, self._prior = policies, batch, prior
+        self.distance = _NOT_NEEDED if prior is None else policies.distance(prior)  # (G, C)
+        self.log_policy = _NOT_NEEDED
+        if LOG_POLICY in needs:
+            self.log_policy = policies.log_policy(batch.context, batch.inputs)  # (G, C, rows, actions)
+            self.log_pi = self.log_policy.gather(-1, self._chosen()).squeeze(-1)  # (G, C, rows)
+        elif batch.action.shape[-1]:
+            self.log_pi = policies.log_pi(batch.context, batch.inputs)
+        else:
+            self.log_pi = batch.known_columns[0]  # no row is seen
+
+    def known(self) -> KnownBatch:
+        """The risk's rows."""
+        return KnownBatch(_rows(self.log_pi, 0, self._batch.known), *self._batch.known_columns)
+
+    def all(self) -> AnyBatch:
+        """The regulariser's rows."""
+        first = self._batch.regularised
+        rows = self.log_pi.shape[-1] - first
+        policy = _NOT_NEEDED if self.log_policy is None else self.log_policy.narrow(2, first, rows)
+        log_pi = _rows(self.log_pi, first, rows)
+        return AnyBatch(log_pi, *self._batch.all_columns, policy, self._batch.pi0, self.distance, first)
+
+    def backward(self, slope: dict[Seen, Tensor]) -> None:
+        """Set the policies' gradients from the loss's slope in what was seen."""
+        of_log_pi = sorted((first, tensor) for (name, first), tensor in slope.items() if name == LOG_PI)
+        if self.log_policy is not None:
+            self._backward_policy(slope, of_log_pi)
+        elif len(of_log_pi) == 1:
+            self._policies.backward(of_log_pi[0][1])
+        elif of_log_pi:
+            self._policies.backward(torch.cat([tensor for _, tensor in of_log_pi], dim=-1))
+        if self._prior is not None and ("distance", self._batch.regularised) in slope:
+            self._policies.backward_distance(self._prior, slope["distance", self._batch.regularised])
+
+    def _backward_policy(self, slope: dict[Seen, Tensor], of_log_pi: Sequence[tuple[int, Tensor]]) -> None:
+        whole = torch.zeros_like(self.log_policy)
+        for (name, first), tensor in slope.items():
+            if name == LOG_POLICY:
+                whole[:, :, first : first + tensor.shape[2]] += tensor
+        for first, tensor in of_log_pi:
+            rows = slice(first, first + tensor.shape[2])
+            whole[:, :, rows].scatter_add_(-1, self._chosen()[:, :, rows], tensor.unsqueeze(-1))
+        self._policies.backward(whole)
+
+    def _chosen(self) -> Tensor:
+        """The logged actions as places in log π(·|x): (G, C, rows, 1)."""
+        return self._batch.action[:, None, :, None].expand(-1, self.log_policy.shape[1], -1, 1)
+
+
+def _rows(log_pi: Tensor, first: int, rows: int) -> Tensor:
+    return log_pi if log_pi.shape[-1] == rows else log_pi.narrow(-1, first, rows)
+
+
+@dataclass(frozen=True)
+class Batches:
+    """An epoch's batches for the policies of some folds. The order follows from their seeds and the epoch."""
+
+    data: TrainingData
+    folds: Sequence[Fold]
+    expected: ExpectedRewards | None
+    risk: Risk
+    regulariser: Regulariser
+    reg_on_known: bool
+    mixed: bool
+    batch_size: int
+    device: torch.device
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return (*self.risk.needs, *self.regulariser.needs)
+
+    def rows(self, epoch: int) -> Iterator[Rows]:
+        """The rows of an epoch on the device, part by part."""
+        for part in self.data.parts(epoch):
+            yield rows_on_device(
+                part,
+                self.folds,
+                self.data.statistics,
+                self.expected,
+                reg_on_known=self.reg_on_known,
+                device=self.device,
+            )
+
+    def resident(self) -> list[Rows] | None:
+        """The rows, where they stay on the device; None where every epoch brings new parts."""
+        return None if self.data.streamed else list(self.rows(0))
+
+    def epoch(
+        self, epoch: int, start: int, policies: TrainablePolicies, resident: list[Rows] | None
+    ) -> Iterator[tuple[int, Batch]]:
+        """The steps of an epoch from `start` on, with their numbers. Steps whose rows no term sees are left out."""
+        total = self.data.statistics.rows
+        seen = 0
+        for number, rows in enumerate(self.rows(epoch) if resident is None else resident):
+            first, seen = seen // self.batch_size, seen + rows.total
+            # Whole batches over the epoch, wherever a part ends.
+            after = self.data.steps_per_epoch(self.batch_size) if seen == total else seen // self.batch_size
+            if max(first, start) < after:
+                order = Order([fold.seed for fold in self.folds], epoch, number)
+                yield from self._steps(rows, first, after - first, order, policies, start)
+            del rows  # or a part of a stream would be held until two more are read
+
+    def _steps(
+        self, rows: Rows, first: int, steps: int, order: Order, policies: TrainablePolicies, start: int
+    ) -> Iterator[tuple[int, Batch]]:
+        drawn = sample(
+            rows,
+            steps,
+            self.batch_size,
+            order,
+            mixed=self.mixed,
+            has_risk=LOG_PI in self.risk.needs,
+            has_regulariser=bool({LOG_PI, LOG_POLICY} & set(self.regulariser.needs)),
+        )
+        if drawn.rows.shape[-1] or PRIOR in self.needs:
+            for step, batch in enumerate(_gathered(rows, drawn, policies)):
+                if first + step >= start:
+                    yield first + step, batch
+
+
+def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterator[Batch]:
+    """The batches of all steps, gathered at once: one by one it costs as much as a small product."""
+    action = rows.action[drawn.rows]  # (steps, G, rows)
+    known, regularised = drawn.rows[..., : drawn.known], drawn.rows[..., drawn.regularised :]
+
+    def gathered(values: Tensor | None, index: Tensor) -> Sequence[Any]:
+        """(G, rows of the part) at the index: (G, 1, rows) for each step."""
+        if values is None:
+            return [_NOT_NEEDED] * len(index)
+        return values.expand(len(index), *index.shape[1:2], -1).gather(2, index).unsqueeze(2).unbind()
+
+    columns = zip(
+        policies.inputs(drawn.rows, action),
+        action.unbind(),
+        regularised.unbind(),
+        zip(
+            gathered(rows.p, known),
+            gathered(rows.c[: known.shape[1]], known),
+            gathered(rows.feedback_weight if drawn.weighted else None, known),
+            strict=True,
+        ),
+        zip(
+            gathered(rows.p, regularised),
+            gathered(rows.action_weight[: regularised.shape[1]], regularised),
+            gathered(rows.reward_weight, regularised),
+            strict=True,
+        ),
+        strict=True,
+    )
+    for inputs, chosen, places, known_columns, all_columns in columns:
+        pi0 = _NOT_NEEDED if rows.pi0 is None else rows.pi0[places].unsqueeze(1)  # too large for all steps at once
+        yield Batch(rows.context, inputs, chosen, drawn.known, drawn.regularised, known_columns, all_columns, pi0)

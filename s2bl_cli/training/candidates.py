@@ -1,0 +1,106 @@
+"""Candidates: the policies that a run trains, one for each seed, fold and point of the grid; and their files' names."""
+
+import itertools
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from s2bl_cli.errors import SettingError
+from s2bl_cli.objectives.hyperparameters import Costs, Values
+from s2bl_cli.row_hash import uniform_hash
+from s2bl_cli.settings import number_text
+from s2bl_cli.training.settings import TrainSettings
+
+_SUFFIX = ".safetensors"
+
+Point = dict[str, float | str | None]  # of the grid; words stand for numbers that the known costs will tell
+
+
+class Fold(NamedTuple):
+    """The known rows that policies of a seed must not learn from: those whose number hashes into [start, stop).
+
+    It is a function of the seed and the row's number in the log alone: the same for every policy of the seed, in memory
+    or streamed, and after a resumption.
+    """
+
+    seed: int
+    start: float = 0.0
+    stop: float = 0.0
+
+    def holds_out(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+        """Of known rows by their numbers in the log, those held out."""
+        if self.start == self.stop:  # none, and of a large log the hashes would take much memory
+            return np.zeros(len(numbers), bool)
+        place = uniform_hash(numbers, self.seed)
+        return (self.start <= place) & (place < self.stop)
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One policy to be trained."""
+
+    fold: Fold
+    number: int  # its place in the grid, the same in every fold
+    hyperparameters: Values
+
+    @property
+    def key(self) -> str:
+        """Its name in a checkpoint."""
+        return f"{self.fold.seed},{self.fold.start:g},{self.number}"
+
+
+def holdout_folds(seeds: Sequence[int], share: float) -> list[Fold]:
+    return [Fold(seed, 0.0, share) for seed in seeds]
+
+
+def all_folds(seed: int, folds: int) -> list[Fold]:
+    return [Fold(seed, fold / folds, (fold + 1) / folds) for fold in range(folds)]
+
+
+def grid(settings: TrainSettings) -> list[Point]:
+    """The product of all values that were given."""
+    points = settings.points
+    return [dict(zip(points, values, strict=True)) for values in itertools.product(*points.values())]
+
+
+def candidates_of(settings: TrainSettings, fold: Fold, costs: Costs) -> list[Candidate]:
+    """The grid in numbers. `costs`: the known ones that policies of the fold may see."""
+    declared = {one.name: one for one in settings.declared}
+    values = [
+        dict(zip(point, numbers, strict=True))
+        for point in grid(settings)
+        for numbers in itertools.product(*(declared[name].numbers(value, costs) for name, value in point.items()))
+    ]
+    return [Candidate(fold, number, one) for number, one in enumerate(values)]
+
+
+def targets_of(settings: TrainSettings, output: str | None, log_stem: str) -> list[str]:
+    """A file per policy, by seed and then by grid point. Without -o, named after the log; with a folder, in it."""
+    parts = [_part(settings, seed, point) for seed in settings.seed_list for point in _kept_points(settings)]
+    if output is None or output.endswith(("/", os.sep)) or (len(parts) > 1 and os.path.isdir(output)):
+        return [os.path.join(output or "", f"{log_stem}-{settings.name}-{part}{_SUFFIX}") for part in parts]
+    if len(parts) == 1:
+        return [output]
+    if output == "-":
+        raise SettingError(f"-o - is for one policy, but these settings train {len(parts)}: give a folder")
+    stem = output.removesuffix(_SUFFIX)
+    return [f"{stem}-{part}{_SUFFIX}" for part in parts]
+
+
+def _kept_points(settings: TrainSettings) -> list[Point]:
+    """Every point of the grid, or the selected one, which is not known yet."""
+    return grid(settings) if settings.select is None else [{}]
+
+
+def _part(settings: TrainSettings, seed: int, point: Point) -> str:
+    """`lam0.1-seed0`: what differs between the files."""
+    differing = [name for name in point if len(settings.points[name]) > 1]
+    return "-".join([*(f"{name}{_short(point[name])}" for name in differing), f"seed{seed}"])
+
+
+def _short(value: float | str | None) -> str:
+    return number_text(value) if isinstance(value, float | int) else str(value)

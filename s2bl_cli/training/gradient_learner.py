@@ -1,0 +1,238 @@
+"""Policies by stochastic gradients: risk + λ·regulariser. Linear and mlp policies are trained stacked, others alone."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from s2bl_cli.contract.policies import NetworkSpec
+from s2bl_cli.contract.tensor_files import Tensors
+from s2bl_cli.objectives.hyperparameters import NU
+from s2bl_cli.objectives.objective import Objective
+from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Regulariser, Risk
+from s2bl_cli.policies.network import PolicyNetwork, build_network, on_device
+from s2bl_cli.policies.single import SinglePolicy
+from s2bl_cli.policies.stacked import StackedPolicies, is_stackable, parameter_count
+from s2bl_cli.policies.trainable import TrainablePolicies
+from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SCHEDULES, SELECTORS
+from s2bl_cli.training.batches import Batches
+from s2bl_cli.training.candidates import Candidate, Fold
+from s2bl_cli.training.data import TrainingData
+from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards
+from s2bl_cli.training.interruption import Interrupted
+from s2bl_cli.training.learner import Run
+from s2bl_cli.training.loop import Loop, TrainState, check_finite
+from s2bl_cli.training.precision import is_bf16
+from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.validation import HeldOutPredictions, Result, Tracker, fold_models
+
+Stack = list[list[Candidate]]  # by fold: policies that take their steps together
+
+# Parameters that may be trained side by side: with their gradients and an optimizer's state they need 16 bytes each.
+_MOST_TOGETHER = 1 << 27
+
+
+class GradientLearner:
+    """Fits the objective of the settings, or of other terms that are given."""
+
+    def __init__(
+        self,
+        settings: TrainSettings,
+        spec: NetworkSpec,
+        risk: Risk | None = None,
+        regulariser: Regulariser | None = None,
+    ) -> None:
+        self._settings, self._spec = settings, spec
+        self._risk = risk or settings.risk_term
+        self._regulariser = regulariser or settings.regulariser_term
+
+    def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[Result]:
+        settings = self._settings
+        if all(not candidate.hyperparameters.get("lam") for candidate in candidates):
+            self._regulariser = REGULARISERS.load("none")  # nothing of it would be seen
+        batch = min(settings.batch_size, data.statistics.rows)
+        bf16 = is_bf16(settings.precision, self._spec, batch, run.device)
+        stacks = self._stacks(data, candidates, alone=bf16 or run.compiled)
+        epochs = settings.epochs or 0
+        with run.progress(settings.name, len(stacks) * epochs) as advance:
+            for number, stack in enumerate(stacks):
+                if run.unfinished([candidate for row in stack for candidate in row]):
+                    yield from self._fit_stack(data, stack, run, bf16, number * epochs, advance)
+
+    def _stacks(self, data: TrainingData, candidates: Sequence[Candidate], *, alone: bool) -> list[Stack]:
+        """Those that can be stacked go together, as far as memory allows. Seeds with fewer known rows than a batch go
+        by themselves: their smaller batch would be everyone's, and no policy what it would be alone."""
+        if alone or not is_stackable(self._spec):
+            return [[[candidate]] for candidate in candidates]
+        by_fold: dict[Fold, list[Candidate]] = {}
+        for candidate in candidates:
+            by_fold.setdefault(candidate.fold, []).append(candidate)
+        batch_of: dict[int, int] = {}  # a seed's
+        for fold in by_fold:
+            learned = data.statistics.learned_count(fold)
+            batch_of[fold.seed] = min(batch_of.get(fold.seed, self._settings.batch_size), learned)
+        capacity = max(1, _MOST_TOGETHER // parameter_count(self._spec))  # policies
+        stacks: dict[tuple[int, int], Stack] = {}
+        for fold, row in by_fold.items():
+            for start in range(0, len(row), capacity):
+                alike = (batch_of[fold.seed], len(row[start : start + capacity]))
+                stacks.setdefault(alike, []).append(row[start : start + capacity])
+        return [
+            rows[start : start + max(1, capacity // policies)]
+            for (_, policies), rows in stacks.items()
+            for start in range(0, len(rows), max(1, capacity // policies))
+        ]
+
+    def _fit_stack(
+        self, data: TrainingData, stack: Stack, run: Run, bf16: bool, epochs_before: int, advance: Any
+    ) -> Iterator[Result]:
+        settings, folds = self._settings, [row[0].fold for row in stack]
+        key = stack[0][0].key
+        batches = Batches(
+            data,
+            folds,
+            self._expected_rewards(data, folds, run.device),
+            self._risk,
+            self._regulariser,
+            settings.reg_rows == "known",
+            settings.sampling == "mixed",
+            settings.batch_size,
+            run.device,
+        )
+        prior = self._prior(data, folds, run) if PRIOR in self._regulariser.needs else None
+        starts = [start_network(self._spec, data, fold.seed, run) for fold in folds]
+        policies = self._policies(starts, len(stack[0]), bf16=bf16, compiled=run.compiled)
+        optimizer = OPTIMIZERS.load(settings.optimizer or "")(policies.parameters, settings.weight_decay)
+        loop = Loop(
+            batches,
+            self._objective(data, stack, run.device),
+            SCHEDULES.load(settings.schedule or ""),
+            settings.lr or 0.0,
+            settings.epochs or 0,
+            prior,
+            run.should_stop,
+            batches.resident(),
+        )
+        tracker = self._tracker(loop, stack, run)
+        state = TrainState(policies, optimizer, (len(stack), len(stack[0])))
+        with run.saved_state(key) as saved:
+            if saved is not None:
+                state.load(saved["train"])
+                tracker.load(saved["tracker"])
+
+        def keep() -> None:
+            run.keep(key, {"train": state.content(), "tracker": tracker.content()}, state.epoch, state.step)
+
+        rows = data.steps_per_epoch(settings.batch_size) * settings.batch_size
+        nu = min(candidate.hyperparameters.get("nu") or 0.0 for row in stack for candidate in row)
+        while state.epoch < loop.epochs and not tracker.is_out_of_patience(state.epoch):
+            started_at = time.monotonic()
+            try:
+                metrics = loop.train_epoch(state)
+            except Interrupted:
+                keep()
+                raise
+            check_finite(metrics, state.epoch, loop.lr, nu)
+            tracker.epoch_done(state.epoch, metrics, policies)
+            rate = rows / max(time.monotonic() - started_at, 1e-9)
+            advance(epochs_before + state.epoch, f"loss {metrics['loss'].mean().item():.4f} {rate:,.0f} rows/s")
+            if run.checkpoint.is_due(state.epoch):
+                keep()
+                run.checkpoint.write()
+        yield from tracker.results(state.epoch, policies)
+
+    def _policies(
+        self, starts: Sequence[PolicyNetwork], policies: int, *, bf16: bool = False, compiled: bool = False
+    ) -> TrainablePolicies:
+        if is_stackable(self._spec) and not bf16 and not compiled:
+            return StackedPolicies(starts, policies)
+        return SinglePolicy(starts[0], bf16=bf16, compiled=compiled)
+
+    def _objective(self, data: TrainingData, stack: Stack, device: torch.device) -> Objective:
+        """The numbers of the stack's policies: one where all agree, else a tensor (G, C, 1)."""
+        on_known = self._settings.reg_rows == "known"
+        values = [[dict(candidate.hyperparameters) for candidate in row] for row in stack]
+        derive = self._regulariser.derive
+        for row, fold_values in zip(stack, values, strict=True):
+            mean = partial(data.mean_of_propensities, fold=row[0].fold, on_known=on_known)
+            for own in fold_values:
+                own |= {} if derive is None else derive(own, mean)
+
+        def number(name: str) -> float | Tensor | None:
+            found = [[own[name] for own in row] for row in values]
+            first = found[0][0]
+            if all(value == first for row in found for value in row):
+                return first
+            return torch.tensor(found, dtype=torch.float32, device=device).unsqueeze(-1)
+
+        numbers = SimpleNamespace(**{name: number(name) for name in values[0][0]})
+        lam = getattr(numbers, "lam", 0.0)
+        lam = lam if isinstance(lam, float) else lam.squeeze(-1)
+        return Objective(self._risk, self._regulariser, lam, numbers)
+
+    def _tracker(self, loop: Loop, stack: Stack, run: Run) -> Tracker:
+        settings, batches = self._settings, loop.batches
+        selector = SELECTORS.load(settings.selector)
+        predictions = None
+        if any(fold.start < fold.stop for fold in batches.folds):
+            known = batches.data.statistics.sample
+            models = None
+            if selector.needs_model and known is not None:
+                models = fold_models(known, batches.folds, self._spec.actions, run.device)
+            nu = [[candidate.hyperparameters.get("nu", NU.default) for candidate in row] for row in stack]
+            resident = loop.resident
+            rows = (lambda: batches.rows(0)) if resident is None else (lambda: iter(resident))
+            predictions = HeldOutPredictions(rows, nu, models, settings.select_on == "argmax")  # type: ignore[arg-type]
+        return Tracker(stack, predictions, settings.selector, selector, settings.patience)
+
+    def _expected_rewards(
+        self, data: TrainingData, folds: Sequence[Fold], device: torch.device
+    ) -> ExpectedRewards | None:
+        fills, weights = FILLED_COSTS in self._risk.needs, REWARD_WEIGHT in self._regulariser.needs
+        known = data.statistics.sample
+        if not (fills or weights) or known is None:
+            return None
+        model = COST_MODELS.load(self._settings.cost_model or "")
+        expected = fit_expected_rewards(
+            model, data.statistics, known, folds, device, fills_costs=fills, weights_rewards=weights
+        )
+        if not weights:
+            return expected
+        return expected.scaled_by(data.scan(contexts=any(one.needs_contexts for one in expected.expectations)))
+
+    def _prior(self, data: TrainingData, folds: Sequence[Fold], run: Run) -> Sequence[Tensor]:
+        """θ₀ of lpr: the given policy's, or one fitted to the logged actions of the regularised rows."""
+        if run.prior is not None:
+            tensors = [run.prior.policy.tensors] * len(folds)
+        else:
+            # Plain cross-entropy with the logged actions: wce sharpened by β = 0.
+            settings = replace(self._settings, patience=None, select=None)
+            imitation = GradientLearner(settings, self._spec, RISKS.load("none"), REGULARISERS.load("wce"))
+            candidates = [Candidate(fold, 0, {"lam": 1.0, "sharpen": 0.0, "cap": 1.0}) for fold in folds]
+            prior_run = run.stage(f"{run.name}-prior")
+            fitted = prior_run.results(lambda: imitation.fit(data, candidates, prior_run), candidates)
+            tensors = [result.tensors for result in fitted]
+        return self._policies([_network(self._spec, one, run.device) for one in tensors], 1).parameters
+
+
+def start_network(spec: NetworkSpec, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:
+    """Where a policy starts. The contexts are standardised by the train rows; with a prior as the prior does it, so
+    that parameters mean the same."""
+    torch.manual_seed(seed)
+    network = build_network(spec)
+    if run.prior is not None:
+        network.standardise_with(*(run.prior.policy.tensors[name] for name in ("shift", "scale")))
+    else:
+        network.standardise_with(data.statistics.shift, data.statistics.scale)
+    return on_device(network, run.device)
+
+
+def _network(spec: NetworkSpec, tensors: Tensors, device: torch.device) -> PolicyNetwork:
+    network = build_network(spec)
+    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
+    return on_device(network, device)

@@ -1,0 +1,112 @@
+"""What a learner is: candidates in, results out. `gradient_learner.py` is one; one in closed form never sees a loss."""
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Protocol
+
+import torch
+
+from s2bl_cli.console import Console
+from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec
+from s2bl_cli.training.candidates import Candidate
+from s2bl_cli.training.checkpoint import Checkpoint
+from s2bl_cli.training.data import TrainingData
+from s2bl_cli.training.interruption import Interrupted
+from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.validation import Result, result_from
+
+
+class Learner(Protocol):
+    """Made by a method (`Method.learner`)."""
+
+    def __init__(self, settings: TrainSettings, spec: NetworkSpec) -> None:
+        """`settings` are resolved."""
+        ...
+
+    def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: "Run") -> Iterator[Result]:
+        """A result for each of `run.unfinished(candidates)`, in any order.
+
+        A candidate must not learn from known rows that its fold holds out; its result predicts on them.
+        Raises Interrupted where `run.should_stop()`.
+        """
+        ...
+
+
+class Run:
+    """What a learner is given besides data and candidates: one stage of a training run."""
+
+    def __init__(
+        self,
+        device: torch.device,
+        *,
+        stage: str = "training",
+        checkpoint: Checkpoint | None = None,
+        should_stop: Callable[[], bool] = lambda: False,
+        console: Console | None = None,
+        compiled: bool = False,
+        prior: LoadedPolicy | None = None,
+        keeps_tensors: bool = True,
+    ) -> None:
+        self.device, self.compiled, self.prior = device, compiled, prior
+        self.should_stop = should_stop  # asked between two steps; if so, raise Interrupted
+        self.name, self._keeps_tensors = stage, keeps_tensors
+        self.checkpoint = checkpoint or Checkpoint()
+        self._console = console or Console(quiet=True)
+
+    def stage(self, name: str, *, keeps_tensors: bool = True) -> "Run":
+        """The same run, at another fit. Without tensors, results are for selecting only."""
+        return Run(
+            self.device,
+            stage=name,
+            checkpoint=self.checkpoint,
+            should_stop=self.should_stop,
+            console=self._console,
+            compiled=self.compiled,
+            prior=self.prior,
+            keeps_tensors=keeps_tensors,
+        )
+
+    def results(self, fit: Callable[[], Iterator[Result]], candidates: Sequence[Candidate]) -> list[Result]:
+        """Fit what is not finished yet; the results of all candidates, in their order."""
+        stages = self.checkpoint.content["stages"]
+        with self.checkpoint.checked():
+            before = stages.setdefault(self.name, {})
+            results = {c.key: result_from(c, before[c.key]) for c in candidates if c.key in before}
+        try:
+            for result in fit():
+                key = result.candidate.key
+                results[key] = result
+                if self.checkpoint.path is not None:
+                    stages[self.name][key] = result.content(with_tensors=self._keeps_tensors)
+        except Interrupted:
+            self.checkpoint.write()
+            raise
+        with self.checkpoint.checked():
+            current = self.checkpoint.content["current"]
+            if current is not None and current["stage"] == self.name:
+                self.checkpoint.content["current"] = None
+        return [results[candidate.key] for candidate in candidates]
+
+    def unfinished(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        done = self.checkpoint.content["stages"].get(self.name, {})
+        return [candidate for candidate in candidates if candidate.key not in done]
+
+    @contextlib.contextmanager
+    def saved_state(self, key: str) -> Iterator[dict[str, Any] | None]:
+        """The state of these candidates, if the checkpoint was written in their midst. Use it inside the block."""
+        current = self.checkpoint.content["current"]
+        with self.checkpoint.checked():
+            is_current = current is not None and (current["stage"], current["key"]) == (self.name, key)
+            yield current["state"] if is_current else None
+
+    def keep(self, key: str, state: dict[str, Any], epoch: int, step: int) -> None:
+        """Put the state of these candidates into the checkpoint, which is written when the run is interrupted."""
+        self.checkpoint.content["current"] = {
+            "stage": self.name, "key": key, "epoch": epoch, "step": step, "state": state
+        }  # fmt: skip
+
+    @contextlib.contextmanager
+    def progress(self, name: str, epochs: int) -> Iterator[Callable[[int, str], None]]:
+        """`advance(epochs_done, note)` moves a bar."""
+        with self._console.progress(f"{self.name} {name}", epochs, "epochs") as advance:
+            yield advance

@@ -1,1 +1,0 @@
-"""Policies in training: one network, or many linear policies side by side. Contexts in, log-probabilities out."""

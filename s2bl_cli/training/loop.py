@@ -1,0 +1,141 @@
+"""The training loop: one shuffle per epoch, no device sync inside an epoch."""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from s2bl_cli.errors import RunError
+from s2bl_cli.objectives.objective import Objective
+from s2bl_cli.objectives.terms import Term
+from s2bl_cli.policies.optimizer import Optimizer
+from s2bl_cli.policies.trainable import TrainablePolicies
+from s2bl_cli.training.batches import Batches, Forward
+from s2bl_cli.training.interruption import Interrupted
+from s2bl_cli.training.rows import Rows
+
+Schedule = Callable[[int, int, int], float]
+Metrics = dict[str, Tensor]  # of an epoch, (G, C) each, on the CPU
+
+
+@dataclass
+class Sums:
+    """Of the terms of an epoch's steps, row by row, on the device. The mean over the rows is taken once, at the end."""
+
+    totals: dict[str, Tensor] = field(default_factory=dict)  # (G, C, rows)
+    steps: dict[str, int] = field(default_factory=dict)
+
+    def add(self, name: str, term: Term) -> None:
+        if term.terms is None:
+            return  # it has no say in this step
+        total = self.totals.get(name)
+        if total is None:
+            self.totals[name] = term.terms.clone()
+        elif total.shape == term.terms.shape:
+            total.add_(term.terms)
+        else:  # the batches of another part may be smaller
+            self.totals[name] = total.mean(-1, keepdim=True) + term.terms.mean(-1, keepdim=True)
+        self.steps[name] = self.steps.get(name, 0) + 1
+
+    def metrics(self, lam: float | Tensor) -> Metrics:
+        """The means. The one device sync of the epoch."""
+        means = {n: self.totals[n].mean(-1) / self.steps[n] for n in ("risk", "regulariser") if n in self.totals}
+        loss: Tensor = means.get("risk", torch.zeros(1, 1)) + lam * means.get("regulariser", 0.0)
+        return {"loss": loss.cpu(), **{name: mean.cpu() for name, mean in means.items()}}
+
+
+@dataclass
+class TrainState:
+    """Policies in training: all that the next step depends on."""
+
+    policies: TrainablePolicies
+    optimizer: Optimizer
+    shape: tuple[int, int]  # G, C
+    epoch: int = 0  # whole epochs done
+    step: int = 0  # of this epoch: the next one
+    sums: Sums = field(default_factory=Sums)
+
+    def content(self) -> dict[str, Any]:
+        """For a checkpoint."""
+        return {
+            "epoch": self.epoch,
+            "step": self.step,
+            "policies": _arrays(self.policies.state()),
+            "optimizer": _arrays(self.optimizer.state()),
+            "totals": _arrays(self.sums.totals),
+            "steps": dict(self.sums.steps),
+        }
+
+    @torch.no_grad()
+    def load(self, content: dict[str, Any]) -> None:
+        device = self.policies.parameters[0].device
+
+        def tensors(name: str) -> dict[str, Tensor]:
+            return {key: torch.from_numpy(value.copy()).to(device) for key, value in content[name].items()}
+
+        saved = tensors("policies")
+        for name, value in self.policies.state().items():
+            value.copy_(saved[name])
+        self.optimizer.load_state(tensors("optimizer"))
+        self.epoch, self.step = int(content["epoch"]), int(content["step"])
+        if min(self.epoch, self.step) < 0:
+            raise ValueError("an epoch before the first")
+        totals = tensors("totals")
+        if any(total.shape[:-1] != self.shape for total in totals.values()):
+            raise ValueError("sums of another number of policies")
+        self.sums = Sums(totals, {name: int(content["steps"][name]) for name in totals})
+
+
+def _arrays(tensors: dict[str, Tensor]) -> dict[str, Any]:
+    return {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
+
+
+@dataclass(frozen=True)
+class Loop:
+    """What all epochs of some policies share."""
+
+    batches: Batches
+    objective: Objective
+    schedule: Schedule
+    lr: float
+    epochs: int
+    prior: Sequence[Tensor] | None
+    should_stop: Callable[[], bool]
+    resident: list[Rows] | None
+
+    def train_epoch(self, state: TrainState) -> Metrics:
+        """One pass over the data, from state.step on. Raises Interrupted between two steps."""
+        objective, policies, needs = self.objective, state.policies, self.batches.needs
+        per_epoch = self.batches.data.steps_per_epoch(self.batches.batch_size)
+        policies.training(True)
+        for step, batch in self.batches.epoch(state.epoch, state.step, policies, self.resident):
+            if self.should_stop():
+                raise Interrupted
+            seen = Forward(policies, batch, needs, self.prior)  # log π of the batch's rows: (G, C, rows)
+            risk = objective.risk(seen.known())
+            regulariser = objective.regulariser(seen.all())
+
+            loss = risk + objective.lam * regulariser  # the only λ
+
+            seen.backward(loss.slope)
+            done = state.epoch * per_epoch + step
+            state.optimizer.step(self.lr * self.schedule(done, self.epochs * per_epoch, per_epoch))
+            state.sums.add("risk", risk)
+            state.sums.add("regulariser", regulariser)
+            state.step = step + 1
+        metrics = state.sums.metrics(objective.lam)
+        state.epoch, state.step, state.sums = state.epoch + 1, 0, Sums()
+        return metrics
+
+
+def check_finite(metrics: Metrics, epoch: int, lr: float, nu: float) -> None:
+    if bool(torch.isfinite(metrics["loss"]).all()):
+        return
+    worst = next(value for value in metrics["loss"].flatten().tolist() if not math.isfinite(value))
+    raise RunError(
+        f"the loss became {worst} in epoch {epoch}: use a smaller --lr than {lr:g}, "
+        f"or a larger --nu than {nu:g} if propensities are tiny"
+    )

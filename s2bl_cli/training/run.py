@@ -1,0 +1,277 @@
+"""One run of `s2bl train`: a log in, policies out. Fit, choose, refit."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from s2bl_cli.console import Console
+from s2bl_cli.contract.lineage import Step, step_of
+from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
+from s2bl_cli.errors import ContractError, SettingError
+from s2bl_cli.objectives.terms import FILLED_COSTS, PI0, REWARD_WEIGHT
+from s2bl_cli.policies.settings import parse_hidden
+from s2bl_cli.registry import SELECTORS, load_target
+from s2bl_cli.settings import flag, recorded
+from s2bl_cli.training.candidates import Candidate, Fold, all_folds, candidates_of, holdout_folds
+from s2bl_cli.training.checkpoint import Checkpoint
+from s2bl_cli.training.data import TrainingData, needs_streaming
+from s2bl_cli.training.interruption import Interrupted, noted_signals
+from s2bl_cli.training.learner import Learner, Run
+from s2bl_cli.training.run_options import RunOptions
+from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.validation import Curve, Result, joined
+
+_COLUMNS = ("context", "action", "propensity", "cost", "split")  # never `label`
+
+
+@dataclass(frozen=True)
+class TrainedPolicy:
+    """One policy, and the estimate by which it was selected, if it was."""
+
+    policy: Policy
+    candidate: Candidate
+    estimate: float | None
+    curve: Curve
+
+    @property
+    def seed(self) -> int:
+        return self.candidate.fold.seed
+
+    @property
+    def hyperparameters(self) -> dict[str, float]:
+        """Those that the lineage records: what is off is not among them."""
+        values = self.candidate.hyperparameters
+        return {
+            name: value
+            for name, value in values.items()
+            if value is not None and flag(name)[2:] in self.policy.lineage.settings
+        }
+
+    def described(self, settings: TrainSettings) -> str:
+        """`seed 0, λ 0.3, ν 0.001, selected by snips 0.71`, for people."""
+        symbols = {one.name: one.symbol for one in settings.declared}
+        parts = [f"{symbols[name]} {value:g}" for name, value in self.hyperparameters.items()]
+        selected = "" if self.estimate is None else f", selected by {settings.selector} {self.estimate:.4f}"
+        return ", ".join([f"seed {self.seed}", *parts]) + selected
+
+
+@dataclass(frozen=True)
+class TrainingRun:
+    """What to train on what."""
+
+    log: Log
+    settings: TrainSettings  # resolved
+    stream: str = "off"
+    prior: LoadedPolicy | None = None
+
+    def policies(self, run: Run) -> list[TrainedPolicy]:
+        """One policy for each seed and candidate, or the selected one of each seed."""
+        settings = self.settings
+        data = self._data(run.checkpoint.content["streamed"])
+        run.checkpoint.start(self.identity, streamed=data.streamed)
+        spec = self._spec()
+        self._check(data, spec)
+        learner: Learner = load_target(settings.learner)(settings, spec)
+        if settings.folds is not None:
+            selected = self._cross_validated(data, learner, run)
+            candidates = [self._candidates(data, Fold(seed))[number] for seed, (number, _) in selected.items()]
+            results = self._fit(data, learner, candidates, run)
+            estimates: list[float | None] = [estimate for _, estimate in selected.values()]
+        else:
+            folds = holdout_folds(settings.seed_list, settings.held_share)
+            candidates = [candidate for fold in folds for candidate in self._candidates(data, fold)]
+            results = self._fit(data, learner, candidates, run)
+            estimates = [None] * len(results)
+            if settings.select is not None:
+                chosen = [self._best([r for r in results if r.candidate.fold == fold]) for fold in folds]
+                results, estimates = [result for result, _ in chosen], [estimate for _, estimate in chosen]
+        return [
+            TrainedPolicy(self._policy(result, data, spec), result.candidate, estimate, result.curve)
+            for result, estimate in zip(results, estimates, strict=True)
+        ]
+
+    def _fit(self, data: TrainingData, learner: Learner, candidates: Sequence[Candidate], run: Run) -> list[Result]:
+        for fold in dict.fromkeys(candidate.fold for candidate in candidates):
+            self._check_fold(data, fold)
+        return run.results(lambda: learner.fit(data, candidates, run), candidates)
+
+    def _cross_validated(self, data: TrainingData, learner: Learner, run: Run) -> dict[int, tuple[int, float]]:
+        """For each seed the number of the best candidate and its estimate on all known rows, each held out once."""
+        settings = self.settings
+        folds = [fold for seed in settings.seed_list for fold in all_folds(seed, settings.folds or 0)]
+        candidates = [candidate for fold in folds for candidate in self._candidates(data, fold)]
+        results = self._fit(data, learner, candidates, run.stage("choosing", keeps_tensors=False))
+        selected = {}
+        for seed in settings.seed_list:
+            by_number: dict[int, list[Result]] = {}
+            for result in results:
+                if result.candidate.fold.seed == seed:
+                    by_number.setdefault(result.candidate.number, []).append(result)
+            whole = [
+                replace(own[0], held_out=joined([result.held_out for result in own if result.held_out is not None]))
+                for own in by_number.values()
+            ]
+            best, estimate = self._best(whole)
+            selected[seed] = (best.candidate.number, estimate)
+        return selected
+
+    def _best(self, results: Sequence[Result]) -> tuple[Result, float]:
+        """The result of the highest estimate (the first of equals), and the estimate."""
+        estimate = SELECTORS.load(self.settings.selector).estimate
+        values = [-math.inf if result.held_out is None else estimate(result.held_out) for result in results]
+        if max(values) == -math.inf:
+            raise SettingError(
+                f"--select {self.settings.selector}: no held-out row has any weight to select by; hold out more with "
+                f"--holdout"
+            )
+        place = int(np.argmax(values))
+        return results[place], values[place]
+
+    def _candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
+        return candidates_of(self.settings, fold, data.statistics.known.c[data.statistics.learned(fold)])
+
+    # --- what the run is on ---
+
+    def _data(self, streamed: bool | None) -> TrainingData:
+        """`streamed`: as the checkpoint says; None: to be decided now."""
+        columns = (*_COLUMNS, "pi0") if PI0 in self.settings.regulariser_term.needs else _COLUMNS
+        if "pi0" in columns and not self.log.spec.has("pi0"):
+            raise ContractError(
+                f"{self.log.name}: --reg-form exact needs the whole logging distribution, a column 'pi0', which it "
+                f"lacks: use --reg-form sampled, or make logs with --store-distribution"
+            )
+        if streamed is None:
+            streamed = self.stream == "on" or (self.stream == "auto" and needs_streaming(self.log, columns))
+        needs = (*self.settings.risk_term.needs, *self.settings.regulariser_term.needs)
+        needs_known = (
+            FILLED_COSTS in needs or REWARD_WEIGHT in needs or SELECTORS.load(self.settings.selector).needs_model
+        )
+        return TrainingData(self.log, columns, streamed=streamed, sample_known=needs_known)
+
+    def _spec(self) -> NetworkSpec:
+        settings, spec = self.settings, self.log.spec
+        hidden = parse_hidden(settings.model, settings.hidden)
+        return NetworkSpec(settings.model, spec.context, spec.actions, hidden, settings.width)
+
+    def identity(self) -> Step:
+        """What a checkpoint must share with the run: everything that the policies depend on."""
+        settings = {**recorded(self.settings), **self.log.recorded_names}
+        if self.stream != "auto":
+            settings["stream"] = self.stream
+        return step_of("train", settings, self._sources())
+
+    def _sources(self) -> Any:
+        return self.log.sources if self.prior is None else (*self.log.sources, self.prior.source)
+
+    def _policy(self, result: Result, data: TrainingData, spec: NetworkSpec) -> Policy:
+        """The lineage says what this policy alone would need: its own seed and numbers."""
+        settings = self.settings
+        alone = recorded(settings) | self.log.recorded_names | ({"stream": "on"} if data.streamed else {})
+        alone |= {"seed": result.candidate.fold.seed, "seeds": None}
+        numbers = {flag(name)[2:]: value for name, value in result.candidate.hyperparameters.items()}
+        alone |= {name: value for name, value in numbers.items() if name in alone}
+        if settings.folds is not None or settings.patience is None:
+            alone |= {"folds": None, "select": None, "select-on": "sampled"}
+            if settings.held_share:
+                alone |= {"holdout": settings.held_share}
+        return Policy(
+            network=spec,
+            training_rows=data.statistics.rows,
+            training_known=len(data.statistics.known.c),
+            lineage=step_of("train", alone, self._sources()),
+            tensors=result.tensors,
+            action_names=self.log.spec.action_names,
+        )
+
+    # --- checks ---
+
+    def _check(self, data: TrainingData, spec: NetworkSpec) -> None:
+        settings, name = self.settings, self.log.name
+        known, highest = len(data.statistics.known.c), data.statistics.highest_cost
+        if settings.uses_feedback and not known:
+            raise ContractError(
+                f"{name}: no train row has feedback, and {settings.name} learns from feedback; "
+                f"use a log with some, or --method wce-only"
+            )
+        selector = SELECTORS.load(settings.selector)
+        for term, subject, other in (
+            (settings.risk_term, f"--risk {settings.risk_name}", "risk"),
+            (selector, f"--select {settings.selector}", "selector"),
+        ):
+            if highest > term.largest_cost:
+                raise ContractError(
+                    f"{name}: {subject} is for costs of at most {term.largest_cost:g}, found {highest:g}; "
+                    f"use another {other}, or shift the costs"
+                )
+        if (settings.held_share or settings.folds) and known < 2 * (settings.folds or 5):
+            raise ContractError(
+                f"{name}: {known} rows with feedback are too few to hold some out; drop --select, "
+                f"--patience and --folds"
+            )
+        if self.prior is not None:
+            self._check_prior(self.prior, spec)
+
+    def _check_prior(self, prior: LoadedPolicy, spec: NetworkSpec) -> None:
+        mismatch = prior.policy.misfit(spec.actions, spec.context, self.log.spec.action_names, "the log's")
+        given, wanted = _described(prior.policy.network), _described(spec)
+        if mismatch is None and given != wanted:
+            mismatch = f"its model is {given}, not {wanted}"
+        if mismatch is not None:
+            raise ContractError(f"{prior.name} is no prior for {self.log.name}: {mismatch}")
+
+    def _check_fold(self, data: TrainingData, fold: Fold) -> None:
+        """Which rows are held out is chance: of few rows it may be none or all."""
+        known, learned = len(data.statistics.known.c), data.statistics.learned_count(fold)
+        if self.settings.uses_feedback and learned == 0:
+            raise SettingError(
+                f"--seed {fold.seed} holds out all {known} rows with feedback and leaves none to learn from: "
+                f"lower --holdout, or take another seed"
+            )
+        if self.settings.held_share and learned == known:
+            raise SettingError(
+                f"--seed {fold.seed} holds out none of the {known} rows with feedback: raise --holdout, or select by "
+                f"--folds"
+            )
+
+
+def _described(spec: NetworkSpec) -> str:
+    """`mlp 256,64`, `resnet-v1 of width 16`."""
+    if spec.model.startswith("resnet"):
+        return f"{spec.model} of width {spec.width}"
+    return f"{spec.model} {','.join(map(str, spec.hidden))}".rstrip()
+
+
+def train_with_checkpoint(
+    training: TrainingRun,
+    options: RunOptions,
+    checkpoint: Checkpoint,
+    device: torch.device,
+    console: Console,
+) -> list[TrainedPolicy]:
+    """As the command line does it. Ctrl-C and SIGTERM stop it between two steps, and the checkpoint is written."""
+    if options.resume:
+        is_there = checkpoint.resume(training.identity)
+        console.say(f"going on from {checkpoint.path}" if is_there else "no checkpoint: starting from the beginning")
+    with noted_signals() as interruption:
+        run = Run(
+            device,
+            checkpoint=checkpoint,
+            should_stop=interruption.requested,
+            console=console,
+            compiled=options.compile,
+            prior=training.prior,
+        )
+        try:
+            return training.policies(run)
+        except Interrupted:
+            if checkpoint.path is None:
+                console.warn("stopped; with -o - nothing is kept to go on from")
+            else:
+                console.warn(f"stopped; to go on, give the same command with --resume (state in {checkpoint.path})")
+            interruption.exit()
+            raise

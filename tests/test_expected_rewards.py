@@ -1,0 +1,232 @@
+"""What to expect of missing feedback: the costs that are filled in, and the reward weights."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from learning_fixtures import CPU, arrays_of, blobs, train, write_arrays
+
+from s2bl_cli.registry import COST_MODELS
+from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards
+from s2bl_cli.training.rows import rows_on_device
+from s2bl_cli.training.statistics import TrainRows, count_rows
+
+
+def _expected(
+    rows: Any, folds: list[Fold], model: str = "propensity", *, costs: bool = True, weights: bool = True
+) -> tuple[ExpectedRewards, TrainRows]:
+    train_rows = TrainRows(rows, np.arange(rows.rows))
+    statistics = count_rows([train_rows], 3, sample_bytes=1 << 30)
+    assert statistics.sample is not None
+    expected = fit_expected_rewards(
+        COST_MODELS.load(model),
+        statistics,
+        statistics.sample,
+        folds,
+        CPU,
+        fills_costs=costs,
+        weights_rewards=weights,
+    )
+    return expected, train_rows
+
+
+def _costs(expected: ExpectedRewards, train_rows: TrainRows) -> Any:
+    costs = expected.costs(train_rows)
+    assert costs is not None
+    assert (costs.shape, costs.dtype) == ((len(expected.folds), train_rows.rows.rows), np.float32)
+    return costs
+
+
+def _weights(expected: ExpectedRewards, train_rows: TrainRows) -> Any:
+    weights = expected.reward_weights(train_rows)
+    assert weights is not None
+    assert (weights.shape, weights.dtype) == ((len(expected.folds), train_rows.rows.rows), np.float32)
+    return weights
+
+
+def _five_rows() -> Any:
+    return arrays_of(
+        np.zeros((5, 3), np.float32), [0, 1, 2, 0, 1], [0.9, 0.1, 0.5, 0.5, 0.7], [-1, 0, -1, -0.5, np.nan]
+    )
+
+
+def test_costs_and_reward_weights_by_hand() -> None:
+    """Known costs −1, 0, −1, −0.5: rewards 1, 0, 1, 0.5 of mean 0.625. Four rows are too few to calibrate: nothing is
+    trusted, a missing row has no weight, and a known one counts 1/ρ = 1.25-fold. With three actions
+    (1 − 0.625)·1/(3·0.9)·1.25 = 0.1736 and (1 − 0.625)·1/(3·0.5)·1.25 = 0.3125; below the mean there is none."""
+    expected, train_rows = _expected(_five_rows(), [Fold(0)])
+    weights = _weights(expected, train_rows)[0]
+    assert weights == pytest.approx([0.375 / 2.7 * 1.25, 0, 0.3125, 0, 0], abs=1e-6)
+    scaled = _weights(expected.scaled_by([train_rows]), train_rows)[0]
+    assert scaled == pytest.approx(weights / weights.mean(), rel=1e-6)
+    assert _costs(expected, train_rows)[0] == pytest.approx([-1, 0, -1, -0.5, -0.625], abs=1e-6)
+
+
+def test_what_the_objective_does_not_need_is_not_computed() -> None:
+    costs, train_rows = _expected(_five_rows(), [Fold(0)], weights=False)
+    weights, _ = _expected(_five_rows(), [Fold(0)], costs=False)
+    assert costs.reward_weights(train_rows) is None
+    assert weights.costs(train_rows) is None
+    _costs(costs, train_rows)
+    _weights(weights, train_rows)
+
+
+def test_rare_action_weighs_no_more_than_twenty_times() -> None:
+    """1/(3·0.001) would be 333."""
+    rows = arrays_of(np.zeros((4, 3), np.float32), [0, 1, 2, 0], [0.001, 0.5, 0.5, 0.5], [-1, 0, 0, 0])
+    expected, train_rows = _expected(rows, [Fold(0)])
+    assert _weights(expected, train_rows)[0] == pytest.approx([0.75 * 20, 0, 0, 0])
+
+
+def test_scale_is_that_of_all_parts() -> None:
+    """Weights have mean 1 over the log, for every fold, whatever parts it comes in."""
+    rows = blobs(known=0.5, test_rows=0)
+    folds = [Fold(0), Fold(1, 0.0, 0.3)]
+    expected, train_rows = _expected(rows, folds)
+    parts = [train_rows.take(train_rows.number < 70), train_rows.take(train_rows.number >= 70)]
+    scaled = expected.scaled_by(iter(parts))
+    assert _weights(scaled, train_rows).mean(axis=1) == pytest.approx([1, 1], rel=1e-5)
+    assert np.hstack([_weights(scaled, part) for part in parts]) == pytest.approx(_weights(scaled, train_rows))
+
+
+def test_missing_rows_have_the_weight_of_their_propensity() -> None:
+    """Right above p = 0.5 and wrong below, always: so are the missing rows expected to be, the rarer the more."""
+    rng = np.random.default_rng(0)
+    p = rng.uniform(0.05, 0.95, 600)
+    cost = np.where(np.arange(600) % 2 == 0, np.nan, -(p > 0.5).astype(float))
+    rows = arrays_of(np.zeros((600, 3), np.float32), np.zeros(600), p, cost)
+    weights = _weights(*_expected(rows, [Fold(0)]))[0]
+    missing = ~rows.known
+    right = missing & (p > 0.55)
+    assert weights[right] * 3 * p[right] == pytest.approx(np.full(right.sum(), 0.5), abs=0.05)  # 1 − r̄
+    assert weights[missing & (p < 0.45)].max() < 0.05
+
+
+def test_known_rows_are_weighted_by_their_share_of_the_log_not_of_a_sample() -> None:
+    """Of a long streamed log, models are fitted on a sample of the known rows. With nothing to trust (one propensity),
+    a known row counts 1/ρ-fold all the same: ρ = 1/2, so (1 − r̄)/(3·0.5)·2."""
+    cost = np.where(np.arange(400) % 2 == 0, np.nan, -(np.arange(400) % 4 == 1).astype(float))
+    rows = arrays_of(np.zeros((400, 3), np.float32), np.zeros(400), np.full(400, 0.5), cost)
+    train_rows = TrainRows(rows, np.arange(400))
+    statistics = count_rows([train_rows], 3, sample_bytes=800)
+    sample = statistics.sample
+    assert sample is not None
+    assert 20 < sample.rows.rows <= 66
+    expected = fit_expected_rewards(
+        COST_MODELS.load("propensity"), statistics, sample, [Fold(0)], CPU, fills_costs=False, weights_rewards=True
+    )
+    weights = _weights(expected, train_rows)[0]
+    mean_reward = -sample.rows.cost.mean()
+    assert weights[1::4] == pytest.approx(np.full(100, (1 - mean_reward) / 1.5 * 2), rel=1e-5)
+    assert not weights[0::2].any()
+
+
+def test_folds_fill_in_what_they_may_not_see() -> None:
+    """A held-out row is filled in like a missing one."""
+    rows = blobs(known=1.0, test_rows=0)
+    folds = [Fold(0), Fold(0, 0.0, 0.5)]
+    expected, train_rows = _expected(rows, folds)
+    cost = _costs(expected, train_rows)
+    held = folds[1].holds_out(train_rows.number)
+    assert 100 < held.sum() < 300
+    assert cost[0] == pytest.approx(rows.cost, abs=1e-6)
+    assert cost[1][~held] == pytest.approx(rows.cost[~held], abs=1e-6)
+    assert not np.isin(cost[1][held], [-1, 0]).any()
+
+
+@pytest.mark.parametrize("model", COST_MODELS.names)
+def test_feedback_that_is_held_out_changes_nothing(model: str) -> None:
+    """Flip the held-out costs: the fold's costs and weights are the same to the bit, those of a fold that sees them are
+    not."""
+    rows = blobs(known=0.5, test_rows=0)
+    folds = [Fold(0), Fold(0, 0.0, 0.5)]
+    held = folds[1].holds_out(np.arange(400))
+    flipped = replace(rows, cost=np.where(rows.known & held, -1 - rows.cost, rows.cost).astype(np.float32))
+    before, after = (
+        (_costs(*_expected(r, folds, model)), _weights(*_expected(r, folds, model))) for r in (rows, flipped)
+    )
+    for one, other in zip(before, after, strict=True):
+        assert (one[1] == other[1]).all()
+        assert (one[0] != other[0]).any()
+
+
+@pytest.mark.parametrize("model", COST_MODELS.names)
+def test_expected_costs_stay_within_the_known_ones(model: str) -> None:
+    rows = blobs(known=0.5, test_rows=0)
+    scaled = replace(rows, cost=np.where(rows.known, 3 * rows.cost + 5, 0).astype(np.float32))  # 2 or 5
+    cost = _costs(*_expected(scaled, [Fold(0)], model))
+    assert (cost.min(), cost.max()) == (pytest.approx(2, abs=1e-5), pytest.approx(5, abs=1e-5))
+    right = rows.label == rows.action
+    missing = ~rows.known
+    assert cost[0][missing & right].mean() < cost[0][missing & ~right].mean() - 0.3  # it tells them apart
+
+
+def test_costs_all_alike_are_no_reason_to_fail() -> None:
+    for level in (-1.0, 0.0, 3.0):
+        rows = blobs(known=0.5, test_rows=0)
+        alike = replace(rows, cost=np.where(rows.known, level, 0).astype(np.float32))
+        for model in COST_MODELS.names:
+            expected, train_rows = _expected(alike, [Fold(0)], model)
+            assert _costs(expected, train_rows) == pytest.approx(level)
+            assert _weights(expected, train_rows).max() == 0
+            assert _weights(expected.scaled_by([train_rows]), train_rows).max() == 0
+
+
+@pytest.mark.parametrize("model", COST_MODELS.names)
+def test_contexts_are_needed_where_the_model_says_so(model: str) -> None:
+    """A streamed log is read without them where not."""
+    expected, train_rows = _expected(blobs(known=0.5, test_rows=0), [Fold(0)], model)
+    (expectation,) = expected.expectations
+    assert expectation.needs_contexts == (model == "logistic")
+    bare = TrainRows(replace(train_rows.rows, context=np.empty((400, 0), np.float32)), train_rows.number)
+    if not expectation.needs_contexts:
+        assert (_weights(expected, bare) == _weights(expected, train_rows)).all()
+
+
+def test_rows_on_the_device_have_the_filled_costs_and_the_weights() -> None:
+    """Where costs are filled in, the risk sees all rows, all of weight 1; true costs stay as they are."""
+    rows = blobs(known=0.5, test_rows=0)
+    folds = [Fold(0), Fold(1, 0.0, 0.3)]
+    expected, train_rows = _expected(rows, folds)
+    statistics = count_rows([train_rows], 3, sample_bytes=None)
+    filled, plain = (
+        rows_on_device(train_rows, folds, statistics, one, reg_on_known=False, device=CPU) for one in (expected, None)
+    )
+    assert (filled.c.numpy() == _costs(expected, train_rows)).all()
+    assert filled.reward_weight is not None
+    assert (filled.reward_weight.numpy() == _weights(expected, train_rows)).all()
+    assert [len(known) for known in filled.known] == [400, 400]
+    assert filled.feedback_weight.unique().tolist() == [1]
+    assert (filled.true_cost.numpy() == rows.cost).all()
+    assert (plain.c.numpy() == rows.cost).all()
+    assert plain.reward_weight is None
+    assert [one.tolist() for one in plain.held] == [one.tolist() for one in filled.held]
+
+
+@pytest.mark.parametrize("model", COST_MODELS.names)
+def test_scale_of_the_costs_is_nothing_to_cce(tmp_path: Path, model: str) -> None:
+    """0 for right and 5 for wrong, or −1 and 0: the same weights, so the same policy by the regulariser alone."""
+    rows = blobs(known=0.5)
+    scaled = replace(rows, cost=np.where(rows.known, 5 * rows.cost + 5, 0).astype(np.float32))
+    logs = [write_arrays(tmp_path / f"{i}.parquet", arrays, 3) for i, arrays in enumerate((rows, scaled))]
+    usual, other = (train(log, risk="none", reg="cce", cost_model=model, lr=0.05) for log in logs)
+    for name in usual.tensors:
+        assert np.allclose(usual.tensors[name], other.tensors[name], atol=1e-4)
+    assert np.abs(usual.tensors["body.1.weight"]).max() > 0.05
+
+
+def test_cce_learns_more_than_the_risk_alone(tmp_path: Path) -> None:
+    """Thirty known rows of 3,000, logged by a policy that is surer where it is right."""
+    rows = blobs(rows=4000, known=0.01, test_rows=1000)
+    log = write_arrays(tmp_path / "log.parquet", rows, 3)
+    test = rows.take(rows.is_test)
+
+    def accuracy(method: str) -> float:
+        tensors = train(log, method=method, epochs=10, lr=0.01).tensors
+        x = (test.context - tensors["shift"]) * tensors["scale"]
+        return float(((x @ tensors["body.1.weight"].T + tensors["body.1.bias"]).argmax(1) == test.label).mean())
+
+    assert accuracy("cce-s2bl") > accuracy("tips")

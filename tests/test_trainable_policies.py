@@ -1,0 +1,373 @@
+"""Policies in training, stacked or single, against torch's own networks and their gradients."""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from learning_fixtures import CPU, default_device_elsewhere
+from torch import Tensor
+
+from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.policies import NetworkSpec
+from s2bl_cli.policies.network import PolicyNetwork, build_network
+from s2bl_cli.policies.single import SinglePolicy
+from s2bl_cli.policies.stacked import StackedPolicies, is_stackable, parameter_count
+from s2bl_cli.policies.trainable import Inputs, TrainablePolicies, add_gradient
+from s2bl_cli.registry import MODELS
+
+FEATURES, ROWS, GROUPS, BATCH = 5, 30, 2, 7
+
+
+def _spec(dtype: str, actions: int, hidden: tuple[int, ...] = ()) -> NetworkSpec:
+    return NetworkSpec("mlp" if hidden else "linear", ContextSpec(dtype, (FEATURES,)), actions, hidden)
+
+
+def _network(dtype: str, actions: int, hidden: tuple[int, ...] = (), seed: int = 0) -> PolicyNetwork:
+    """A policy with parameters that are not zero, and a standardisation."""
+    torch.manual_seed(seed)
+    network = build_network(_spec(dtype, actions, hidden))
+    with torch.no_grad():
+        for parameter in network.parameters():
+            parameter.copy_(torch.randn_like(parameter))
+        network.shift.copy_(torch.randn(FEATURES) + (100 if dtype == "uint8" else 0))
+        network.scale.copy_((torch.rand(FEATURES) + 0.5) / (60 if dtype == "uint8" else 1))
+    return network
+
+
+def _contexts(dtype: str) -> Tensor:
+    torch.manual_seed(1)
+    return torch.randint(0, 256, (ROWS, FEATURES), dtype=torch.uint8) if dtype == "uint8" else torch.randn(ROWS, 5)
+
+
+def _inputs(policies: TrainablePolicies, index: Tensor, action: Tensor | None = None) -> Inputs:
+    """Of one step; `index` and `action` are (G, rows)."""
+    (inputs,) = policies.inputs(index[None], (torch.zeros_like(index) if action is None else action)[None])
+    return inputs
+
+
+def _perturbed(stacked: StackedPolicies) -> StackedPolicies:
+    """Every policy its own parameters."""
+    torch.manual_seed(2)
+    for parameter in stacked.parameters:
+        parameter.add_(torch.randn_like(parameter))
+    return stacked
+
+
+def _alone(
+    stacked: StackedPolicies, spec: NetworkSpec, group: int, place: int, precision: torch.dtype
+) -> PolicyNetwork:
+    network = build_network(spec).to(precision)
+    tensors = stacked.policy_tensors(stacked.state(), group, place)
+    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
+    return network
+
+
+def _named_gradients(stacked: StackedPolicies) -> dict[str, Tensor]:
+    """The gradients by the names of the state: its tensors are views of the parameters."""
+    kept = [parameter.clone() for parameter in stacked.parameters]
+    for parameter in stacked.parameters:
+        assert parameter.grad is not None
+        parameter.copy_(parameter.grad)
+    named = {name: value.clone() for name, value in stacked.state().items()}
+    for parameter, value in zip(stacked.parameters, kept, strict=True):
+        parameter.copy_(value)
+    return named
+
+
+# From 64 actions on, a linear policy's softmax is laid out the other way.
+CASES = [
+    pytest.param("float32", 1, 3, (), id="float"),
+    pytest.param("float32", 4, 3, (), id="float, several"),
+    pytest.param("uint8", 4, 3, (), id="uint8"),
+    pytest.param("uint8", 2, 63, (), id="uint8, some actions"),
+    pytest.param("uint8", 2, 64, (), id="uint8, many actions"),
+    pytest.param("float32", 1, 3, (6,), id="one hidden layer"),
+    pytest.param("uint8", 3, 70, (6, 4), id="two hidden layers, many actions"),
+]
+
+
+@pytest.mark.parametrize("way", ["log_pi", "log_policy"])
+@pytest.mark.parametrize("precision", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(("dtype", "policies", "actions", "hidden"), CASES)
+def test_stacked_policies_are_the_plain_networks(
+    dtype: str, policies: int, actions: int, hidden: tuple[int, ...], precision: torch.dtype, way: str
+) -> None:
+    """Log-probabilities and the gradients that autograd finds, each group on its own rows and from its own start."""
+    starts = [_network(dtype, actions, hidden, seed).to(precision) for seed in range(GROUPS)]
+    stacked = _perturbed(StackedPolicies(starts, policies))
+    generator = torch.Generator().manual_seed(3)
+    index = torch.randint(0, ROWS, (GROUPS, BATCH), generator=generator)
+    action = torch.randint(0, actions, (GROUPS, BATCH), generator=generator)
+    shape = (GROUPS, policies, BATCH) if way == "log_pi" else (GROUPS, policies, BATCH, actions)
+    slope = torch.randn(shape, generator=generator, dtype=precision)
+
+    x = _contexts(dtype).to(precision) if dtype == "float32" else _contexts(dtype)
+    found = getattr(stacked, way)(x, _inputs(stacked, index, action)).clone()
+    stacked.backward(slope)
+    assert found.shape == shape
+    gradients = _named_gradients(stacked)
+
+    rtol, atol = (1e-4, 1e-4) if precision == torch.float32 else (1e-9, 1e-11)
+    for g in range(GROUPS):
+        for c in range(policies):
+            alone = _alone(stacked, _spec(dtype, actions, hidden), g, c, precision)
+            expected = torch.log_softmax(alone(x[index[g]]), dim=1)
+            if way == "log_pi":
+                expected = expected.gather(1, action[g, :, None]).squeeze(1)
+            torch.testing.assert_close(found[g, c], expected, rtol=rtol, atol=atol)
+            (expected * slope[g, c]).sum().backward()
+            own = stacked.policy_tensors(gradients, g, c)
+            for name, parameter in alone.named_parameters():
+                torch.testing.assert_close(torch.from_numpy(own[name]), parameter.grad, rtol=rtol, atol=atol)
+
+
+@pytest.mark.parametrize("way", ["log_pi", "log_policy"])
+@pytest.mark.parametrize("hidden", [(), (6,)])
+def test_single_policy_is_the_plain_network(hidden: tuple[int, ...], way: str) -> None:
+    network, reference = (_network("uint8", 3, hidden).double() for _ in range(2))
+    single = SinglePolicy(network)
+    index, action = torch.arange(BATCH), torch.arange(BATCH) % 3
+    found = getattr(single, way)(_contexts("uint8"), _inputs(single, index[None], action[None]))
+    expected = torch.log_softmax(reference(_contexts("uint8")[index]), dim=1)
+    if way == "log_pi":
+        expected = expected.gather(1, action[:, None]).squeeze(1)
+    assert not found.requires_grad
+    torch.testing.assert_close(found, expected[None, None].detach())
+    slope = torch.randn(found.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    single.backward(slope)
+    expected.backward(slope[0, 0])
+    for own, other in zip(single.parameters, reference.parameters(), strict=True):
+        torch.testing.assert_close(own.grad, other.grad)
+
+
+POLICIES: dict[str, Callable[[PolicyNetwork], TrainablePolicies]] = {
+    "stacked": lambda network: StackedPolicies([network], 1),
+    "single": SinglePolicy,
+}
+
+
+@pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
+def test_steps_are_laid_out_at_once(policies_of: Callable[[PolicyNetwork], TrainablePolicies]) -> None:
+    """As each step for itself."""
+    policies = policies_of(_network("float32", 3))
+    index, action = torch.arange(12).view(4, 1, 3), torch.arange(12).view(4, 1, 3) % 3
+    steps = policies.inputs(index, action)
+    assert len(steps) == 4
+    for step, inputs in enumerate(steps):
+        expected = policies.log_pi(_contexts("float32"), _inputs(policies, index[step], action[step])).clone()
+        assert torch.equal(policies.log_pi(_contexts("float32"), inputs), expected)
+
+
+@pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
+def test_batches_may_differ_in_size(policies_of: Callable[[PolicyNetwork], TrainablePolicies]) -> None:
+    """The stacked policies' contexts are always in the same memory."""
+    policies, context = policies_of(_network("uint8", 3)), _contexts("uint8")
+    whole = policies.log_policy(context, _inputs(policies, torch.arange(8)[None])).clone()
+    for rows in ([0, 1], [2], [3, 4, 5, 6, 7]):
+        part = policies.log_policy(context, _inputs(policies, torch.tensor([rows])))
+        torch.testing.assert_close(part, whole[:, :, rows])
+
+
+@pytest.mark.parametrize("way", ["log_pi", "log_policy"])
+@pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("hidden", [(), (6,)])
+def test_no_gradient_of_a_batch_that_is_gone(
+    hidden: tuple[int, ...], policies_of: Callable[[PolicyNetwork], TrainablePolicies], way: str
+) -> None:
+    """A second one of the same batch would be of contexts that may have been overwritten."""
+    policies = policies_of(_network("uint8", 3, hidden))
+    inputs = _inputs(policies, torch.zeros(1, 4, dtype=torch.int64))
+    slope = torch.ones_like(getattr(policies, way)(_contexts("uint8"), inputs))
+    policies.backward(slope)
+    with pytest.raises(RuntimeError, match="there is no log π to go back from"):
+        policies.backward(slope)
+
+
+def test_large_and_close_float_contexts_keep_their_digits() -> None:
+    """Features near 1e6 that differ by 1: the shift is taken off first, and they are small whole numbers again. Scaled
+    first, they would be near 3e5, where float32 has steps of 0.03."""
+    network, exact = _network("float32", 3), _network("float32", 3).double()
+    for one in (network, exact):
+        one.shift.fill_(1e6)
+        one.scale.fill_(0.3)
+    context = 1e6 + torch.arange(4 * FEATURES).view(4, FEATURES).float() % 7
+    stacked = StackedPolicies([network], 1)
+    expected = torch.log_softmax(exact(context.double()), dim=1)
+    found = stacked.log_policy(context, _inputs(stacked, torch.arange(4)[None]))
+    torch.testing.assert_close(found[0, 0].double(), expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("dtype", ["float32", "uint8"])
+def test_contexts_are_not_written_to(policies_of: Callable[[PolicyNetwork], TrainablePolicies], dtype: str) -> None:
+    """They are standardised in place: in a copy, or the second step would see them standardised twice."""
+    context = _contexts(dtype)
+    before = context.clone()
+    policies = policies_of(_network(dtype, 30))
+    inputs = _inputs(policies, torch.arange(ROWS)[None])
+    first = policies.log_policy(context, inputs).clone()
+    assert torch.equal(context, before)
+    assert torch.equal(first, policies.log_policy(context, inputs))
+
+
+@pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("hidden", [(), (4,)])
+def test_distance_by_hand(policies_of: Callable[[PolicyNetwork], TrainablePolicies], hidden: tuple[int, ...]) -> None:
+    """A policy d away from the prior in each of n parameters is n·d² away, and its slope in each is 2·d."""
+    network = _network("float32", 3, hidden)
+    count = sum(parameter.numel() for parameter in network.parameters())
+    policies = policies_of(network)
+    prior = [parameter.detach().clone() for parameter in policies.parameters]
+    with torch.no_grad():
+        for parameter in policies.parameters:
+            parameter.add_(0.5)
+    assert policies.distance(prior).tolist() == [[pytest.approx(0.25 * count)]]
+    for times in (1, 2):  # gradients add up
+        policies.backward_distance(prior, torch.tensor([[3.0]]))
+        for parameter in policies.parameters:
+            torch.testing.assert_close(parameter.grad, torch.full_like(parameter, times * 3 * 2 * 0.5))
+
+
+@pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
+@pytest.mark.parametrize("hidden", [(), (4,)])
+def test_gradient_of_the_distance_adds_to_that_of_the_rows(
+    policies_of: Callable[[PolicyNetwork], TrainablePolicies], hidden: tuple[int, ...]
+) -> None:
+    policies = policies_of(_network("float32", 3, hidden))
+    prior = [torch.zeros_like(parameter) for parameter in policies.parameters]
+    inputs = _inputs(policies, torch.arange(4)[None])
+    policies.backward(torch.ones_like(policies.log_pi(_contexts("float32"), inputs)))
+    of_rows = [torch.zeros(0) if one.grad is None else one.grad.clone() for one in policies.parameters]
+    policies.backward_distance(prior, torch.tensor([[0.5]]))
+    for parameter, gradient in zip(policies.parameters, of_rows, strict=True):
+        torch.testing.assert_close(parameter.grad, gradient + parameter.detach())
+
+
+def test_distance_of_stacked_policies() -> None:
+    """Policies 0 and 1 of group 1 are 0.5 and 2 away from their group's prior; those of group 0 are at theirs."""
+    starts = [_network("float32", 3, (4,), seed) for seed in range(2)]
+    stacked, prior = StackedPolicies(starts, 2), StackedPolicies(starts, 1).parameters
+    count = parameter_count(_spec("float32", 3, (4,)))
+    for value in stacked.parameters:
+        own = value.view(2, 2, -1)
+        own[1, 0] += 0.5
+        own[1, 1] -= 2
+    assert stacked.distance(prior).tolist() == [[0, 0], [pytest.approx(0.25 * count), pytest.approx(4 * count)]]
+    stacked.backward_distance(prior, torch.tensor([[1.0, 1.0], [1.0, 10.0]]))
+    for value in stacked.parameters:
+        assert value.grad is not None
+        of_policies = value.grad.view(4, -1)
+        expected = torch.tensor([[0.0], [0.0], [1.0], [-40.0]])
+        torch.testing.assert_close(of_policies, expected.expand_as(of_policies), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
+def test_state_is_live_and_policy_tensors_are_copies(
+    policies_of: Callable[[PolicyNetwork], TrainablePolicies],
+) -> None:
+    """A checkpoint is loaded into the state; a best epoch that goes on being trained would be none."""
+    network = _network("float32", 3, (4,))
+    names = set(network.state_dict())
+    policies = policies_of(network)
+    state, kept = policies.state(), policies.policy_tensors(policies.state(), 0, 0)
+    assert set(kept) == names
+    before = {name: value.copy() for name, value in kept.items()}
+    with torch.no_grad():
+        for value in state.values():
+            value.add_(1)
+    assert all(np.array_equal(kept[name], before[name]) for name in kept)
+    after = policies.policy_tensors(policies.state(), 0, 0)
+    for name in set(kept) - {"shift", "scale"}:
+        assert after[name] == pytest.approx(before[name] + 1)
+
+
+def test_policy_tensors_are_those_of_the_place() -> None:
+    stacked = StackedPolicies([_network("float32", 3, (4,), seed) for seed in range(2)], 2)
+    for number, value in enumerate(stacked.parameters):
+        value.view(4, -1).copy_(torch.arange(4.0)[:, None] + 10 * number)
+    for g, c in np.ndindex(2, 2):
+        tensors = stacked.policy_tensors(stacked.state(), g, c)
+        assert (tensors["body.1.weight"] == 2 * g + c).all()
+        assert (tensors["body.1.bias"] == 2 * g + c).all()
+        assert (tensors["body.3.weight"] == 2 * g + c + 10).all()
+        assert (tensors["body.3.bias"] == 2 * g + c + 20).all()
+
+
+def test_ten_thousand_actions() -> None:
+    """A step makes the batch's logits and their gradient, and learns."""
+    actions, rows = 10_000, 16
+    stacked = StackedPolicies([build_network(_spec("float32", actions))], 1)
+    context = torch.randn(rows, FEATURES, generator=torch.Generator().manual_seed(0))
+    inputs = _inputs(stacked, torch.arange(rows)[None], (torch.arange(rows) * 617)[None])
+    before = stacked.log_pi(context, inputs)
+    torch.testing.assert_close(before, torch.full((1, 1, rows), -np.log(actions)).float())
+    stacked.backward(torch.ones_like(before))
+    for parameter in stacked.parameters:
+        assert parameter.grad is not None
+        parameter.add_(parameter.grad)
+    assert (stacked.log_pi(context, inputs) > before).all()
+
+
+@pytest.mark.parametrize("way", ["log_pi", "log_policy"])
+@pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
+def test_policies_compute_where_their_network_is(
+    policies_of: Callable[[PolicyNetwork], TrainablePolicies], way: str
+) -> None:
+    policies, context = policies_of(_network("uint8", 3, (4,))), _contexts("uint8")
+    index = torch.zeros(1, 4, dtype=torch.int64)
+    prior, slope = [torch.zeros_like(parameter) for parameter in policies.parameters], torch.ones(1, 1)
+    with default_device_elsewhere():
+        log_pi = getattr(policies, way)(context, _inputs(policies, index))
+        policies.backward(torch.ones_like(log_pi))
+        policies.distance(prior)
+        policies.backward_distance(prior, slope)
+    for parameter in policies.parameters:
+        assert parameter.grad is not None
+        assert (parameter.device, parameter.grad.device) == (CPU, CPU)
+
+
+def test_training_switches_a_single_network() -> None:
+    """Batch norm and dropout behave differently in prediction."""
+    network = _network("float32", 3)
+    single = SinglePolicy(network)
+    single.training(False)
+    assert not network.training
+    single.training(True)
+    assert network.training
+
+
+@pytest.mark.parametrize("name", MODELS.names)
+def test_linear_layers_with_relu_between_them_are_stackable(name: str) -> None:
+    context = ContextSpec("float32", (3, 8, 8) if name.startswith("resnet") else (FEATURES,))
+    hidden = (6, 4) if name == "mlp" else ()
+    assert is_stackable(NetworkSpec(name, context, 3, hidden, 4)) == (name in ("linear", "mlp"))
+
+
+LAYERS = {
+    "another activation": [torch.nn.Flatten(), torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3)],
+    "no bias": [torch.nn.Flatten(), torch.nn.Linear(5, 3, bias=False)],
+    "ends in relu": [torch.nn.Flatten(), torch.nn.Linear(5, 3), torch.nn.ReLU()],
+    "not flattened": [torch.nn.Linear(5, 3)],
+}
+
+
+@pytest.mark.parametrize("layers", LAYERS.values(), ids=LAYERS)
+def test_other_networks_are_not_stackable(layers: list[torch.nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new model that is none of this would be trained as if it were."""
+    monkeypatch.setattr("s2bl_cli.policies.linear.build", lambda spec: torch.nn.Sequential(*layers))
+    assert not is_stackable(_spec("float32", 3))
+
+
+def test_parameters_are_counted() -> None:
+    """Five features, hidden layers of 6 and 4, three actions: 5·6 + 6 + 6·4 + 4 + 4·3 + 3 = 79."""
+    assert parameter_count(_spec("float32", 3)) == 5 * 3 + 3
+    assert parameter_count(_spec("float32", 3, (6, 4))) == 79
+
+
+def test_gradients_add_up() -> None:
+    parameter = torch.zeros(2)
+    add_gradient(parameter, torch.tensor([1.0, 2.0]))
+    add_gradient(parameter, torch.tensor([10.0, 20.0]))
+    assert parameter.grad is not None
+    assert parameter.grad.tolist() == [11, 22]
