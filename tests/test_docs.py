@@ -303,7 +303,7 @@ def test_bring_your_own_logs_runs(run: Callable[..., Any], capsys: pytest.Captur
     used: dict[str, Any] = {}
     capsys.readouterr()
     exec(compile(usage, "contract.md", "exec"), used)
-    assert capsys.readouterr().out.startswith("linear 3 [[")
+    assert capsys.readouterr().out.startswith("linear 3 ")
     assert used["probabilities"].sum() == pytest.approx(1)
 
 
