@@ -1,42 +1,76 @@
-# make demo   install into .venv, then run the whole path on the embedded sample
-# make test   install into .venv, then run the tests
-# make check  lint, types, docs
-# make bench  speed and memory beside peers and floors
-PYTHON ?= python3
-VENV   := .venv
-BIN    := $(VENV)/bin
-READY  := $(VENV)/.s2bl-ready
+# make demo         install into .venv, then run the whole path on the embedded sample
+# make test         install into .venv, then run the tests
+# make check        lint, types, docs
+# make docs         write the generated parts of the documentation
+# make bench        speed and memory beside peers and floors
+# make wheel        build the wheel, install it into an empty environment and run it there
+# make lock         write constraints.txt with the newest versions
+# make test-latest  run the tests with the newest versions, in .venv-latest
+# make test-oldest  run the tests with the lowest versions that pyproject.toml allows, in .venv-oldest
 
-.PHONY: install demo test check docs bench clean
+# The interpreters that every package in constraints.txt has wheels for: make lock checks it.
+export PYTHONS := 3.11 3.12 3.13 3.14
+export PYTHON
 
-install: $(READY)
+BIN     := .venv/bin
+UV      := $(BIN)/uv
+PYTEST  := -m pytest -q -n 2
+INSTALL := @sh tools/install.sh
+RESOLVE := $(UV) pip compile pyproject.toml --extra dev --quiet --no-annotate --refresh
+NEWEST  := $(RESOLVE) --upgrade --universal --python-version 3.11 --custom-compile-command 'make lock'
 
-demo: $(READY)
+.PHONY: install demo test check docs bench wheel lock test-latest test-oldest clean
+
+install:
+	$(INSTALL) .venv constraints.txt
+
+demo: install
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_data/demo.sh
 
-test: $(READY)
-	$(BIN)/python -m pytest -q -n 2
+test: install
+	$(BIN)/python $(PYTEST)
 
-check: $(READY)
+check: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python docs/generate.py --check
 
-bench: $(READY)
+docs: install
+	$(BIN)/python docs/generate.py
+
+bench: install
 	$(BIN)/python bench/files.py
 	$(BIN)/python bench/make_logs.py
 	$(BIN)/python bench/train.py
 	$(BIN)/python bench/estimators.py
 
-docs: $(READY)
-	$(BIN)/python docs/generate.py
+wheel: install
+	sh tools/test-wheel.sh
 
-$(READY): pyproject.toml
-	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
-	touch $(READY)
+# Not `install`: that fails where pyproject.toml asks for what constraints.txt does not have yet.
+$(UV):
+	$(INSTALL) .venv constraints.txt
+
+lock: $(UV)
+	$(NEWEST) --output-file constraints.txt
+	for version in $(PYTHONS); do \
+	    $(RESOLVE) --constraints constraints.txt --only-binary :all: --python-version $$version > /dev/null || exit 1; \
+	done
+
+test-latest: $(UV)
+	mkdir -p build
+	$(NEWEST) --output-file build/latest.txt
+	$(INSTALL) .venv-latest build/latest.txt
+	.venv-latest/bin/python $(PYTEST)
+
+# With Python 3.11: the lowest versions have no wheels for the newer ones.
+test-oldest: PYTHONS := 3.11
+test-oldest: $(UV)
+	mkdir -p build
+	$(RESOLVE) --resolution lowest-direct --python-version 3.11 --output-file build/oldest.txt
+	$(INSTALL) .venv-oldest build/oldest.txt
+	.venv-oldest/bin/python $(PYTEST)
 
 clean:
-	rm -rf $(VENV) demo build dist *.egg-info
+	rm -rf .venv .venv-latest .venv-oldest .venv-wheel demo build dist *.egg-info

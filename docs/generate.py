@@ -3,9 +3,9 @@
     python docs/generate.py            write them (make docs)
     python docs/generate.py --check    exit 1 and name every file that has drifted (make check)
 
-`cli.md` is the real `--help` of every command. In the README and the other pages, what stands between
-`<!-- generated:NAME -->` and `<!-- /generated -->` comes from the registries and the commands' flags.
-Everything outside the markers is written by hand, and this module never touches it.
+In the README and the other pages, what stands between `<!-- generated:NAME -->` and `<!-- /generated -->` comes
+from the registries and the commands' flags. Everything outside the markers is written by hand, and this module never
+touches it.
 """
 
 import argparse
@@ -14,15 +14,11 @@ import os
 import re
 import sys
 import typing
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
-
-from s2bl_cli.app import VERBS, app, verb_command
+from s2bl_cli.app import VERBS, verb_command
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import (
@@ -46,35 +42,24 @@ from s2bl_cli.registry import (
 )
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCS = ROOT / "docs"
-CLI_PAGE = DOCS / "cli.md"
-
-# A plain terminal of 100 columns. Both sizes are needed: rich takes a dumb terminal of unknown height as 80 wide.
-TERMINAL = {"COLUMNS": "100", "LINES": "50", "TERM": "dumb", "NO_COLOR": "1"}
 
 _PART = re.compile(r"(<!-- generated:(?P<name>[\w-]+) -->\n).*?(<!-- /generated -->)", re.DOTALL)
 _OPENING = "<!-- generated:"
-_FLAG = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
 
 
 def pages(root: Path = ROOT) -> list[Path]:
-    """Every page that people read, `cli.md` left out."""
-    return [root / "README.md", *sorted(page for page in (root / "docs").glob("*.md") if page.name != CLI_PAGE.name)]
+    """Every page that people read."""
+    return [root / "README.md", *sorted((root / "docs").glob("*.md"))]
 
 
 def drifted(root: Path = ROOT) -> list[Path]:
     """The files whose generated parts are not what the code says today."""
-    wrong = [page for page in pages(root) if (text := page.read_text()) != filled(text, page)]
-    cli_page = root / "docs" / CLI_PAGE.name
-    if not cli_page.is_file() or not _same_reference(cli_page.read_text(), cli_text()):
-        wrong.append(cli_page)
-    return wrong
+    return [page for page in pages(root) if (text := page.read_text()) != filled(text, page)]
 
 
 def write(root: Path = ROOT) -> None:
     for page in pages(root):
         page.write_text(filled(page.read_text(), page))
-    (root / "docs" / CLI_PAGE.name).write_text(cli_text())
 
 
 def filled(text: str, page: Path) -> str:
@@ -89,37 +74,6 @@ def filled(text: str, page: Path) -> str:
         return f"{match[1]}\n{PARTS[name](page)}\n\n{match[3]}"
 
     return _PART.sub(part, text)
-
-
-def cli_text() -> str:
-    """The whole of `cli.md`."""
-    parts = [_made_with(), "# The command line", "The help of every command, as it prints it."]
-    parts += [f"## s2bl\n\n{_fenced(help_text())}"]
-    parts += [f"## s2bl {verb}\n\nMore: [{verb}]({verb}.md)\n\n{_fenced(help_text(verb))}" for verb in VERBS.names]
-    return "\n\n".join(parts) + "\n"
-
-
-def help_text(*words: str) -> str:
-    """What `s2bl WORDS --help` prints on a plain terminal."""
-    result = CliRunner().invoke(app, [*words, "--help"], env=TERMINAL, prog_name="s2bl")
-    if result.exit_code != 0:
-        raise SystemExit(f"s2bl {' '.join(words)} --help failed: {result.output}")
-    return "\n".join(line.rstrip() for line in result.stdout.splitlines()).strip("\n")
-
-
-def _made_with() -> str:
-    return f"<!-- Made by docs/generate.py (typer {version('typer')}, rich {version('rich')}): do not edit. -->"
-
-
-def _same_reference(found: str, wanted: str) -> bool:
-    """Equal, letter by letter. Another typer or rich lays help out in its own way: then only the flags count."""
-    if found.startswith(_made_with()):
-        return found == wanted
-    return Counter(_FLAG.findall(found)) == Counter(_FLAG.findall(wanted))
-
-
-def _fenced(text: str) -> str:
-    return f"```text\n{text}\n```"
 
 
 def flags(verb: str) -> str:

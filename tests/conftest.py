@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import HealthCheck, settings
 from score_fixtures import LINEAGE
 from typer.testing import CliRunner
 
@@ -26,6 +27,16 @@ from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.scores import Score, write_scores
 
 FEATURES = ContextSpec("float32", (4,))
+
+# No test depends on how long something takes: the machine may be busy.
+settings.register_profile("s2bl", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("s2bl")
+
+
+@pytest.fixture(autouse=True)
+def _no_timed_progress(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A slow command prints lines of progress, which would be among its words."""
+    monkeypatch.setattr("s2bl_cli.console._LINE_EVERY_SECONDS", float("inf"))
 
 
 @pytest.fixture

@@ -410,7 +410,9 @@ def good(log: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @given(flips=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 255)), min_size=1, max_size=4), cut=st.floats(0.5, 1.5))
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture]
+)
 def test_random_bytes_in_a_checkpoint_are_no_traceback(
     log: Path, good: Path, flips: list[tuple[float, int]], cut: float
 ) -> None:
@@ -427,18 +429,37 @@ def test_random_bytes_in_a_checkpoint_are_no_traceback(
 # --- real signals ---
 
 unix = pytest.mark.skipif(sys.platform == "win32", reason="signals are other there")
+HANGS = 300  # seconds; a busy machine needs far less
+
+# Stops where the third checkpoint would replace the second, says so, and waits to be killed.
+STOPPED = """
+import os, sys, time
+from s2bl_cli.app import main
+
+real, targets = os.replace, []
+
+def replace(source, target):
+    targets.append(target)
+    if len(targets) == 3:
+        print("ready", flush=True)
+        time.sleep(600)
+    real(source, target)
+
+os.replace = replace
+main()
+"""
 
 
-def _started(folder: Path, log: Path, *words: object) -> "subprocess.Popen[str]":
+def _started(folder: Path, log: Path, *words: object, program: tuple[str, str]) -> "subprocess.Popen[str]":
     environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "s2bl_cli", "train", log, *words, "-o", "p.safetensors"]
+    command = [sys.executable, *program, "train", log, *words, "-o", "p.safetensors"]
     return subprocess.Popen(
         list(map(str, command)), cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
 def _until_checkpoint(process: "subprocess.Popen[str]", path: Path) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + HANGS
     while not path.exists():
         assert process.poll() is None, process.communicate()[1]
         assert time.monotonic() < end
@@ -448,9 +469,10 @@ def _until_checkpoint(process: "subprocess.Popen[str]", path: Path) -> None:
 @unix
 def test_killed_and_resumed_is_the_same_to_the_last_bit(tmp_path: Path, log: Path, run: Callable[..., Any]) -> None:
     words = ("--epochs", 100, "--batch-size", 8, "--checkpoint-every", 5, "--lam", "0.1,1", "--select", "snips")
-    process = _started(tmp_path, log, *words)
+    process = _started(tmp_path, log, *words, program=("-c", STOPPED))
     try:
-        _until_checkpoint(process, tmp_path / "p.checkpoint")
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
     finally:
         process.kill()
         process.communicate()
@@ -466,11 +488,11 @@ def test_killed_and_resumed_is_the_same_to_the_last_bit(tmp_path: Path, log: Pat
 @unix
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_signalled_run_leaves_a_checkpoint_and_no_policy(tmp_path: Path, log: Path, number: int, code: int) -> None:
-    process = _started(tmp_path, log, "--epochs", 100_000, "--checkpoint-every", 5)
+    process = _started(tmp_path, log, "--epochs", 100_000, "--checkpoint-every", 5, program=("-m", "s2bl_cli"))
     try:
         _until_checkpoint(process, tmp_path / "p.checkpoint")
         process.send_signal(number)
-        stdout, stderr = process.communicate(timeout=30)
+        stdout, stderr = process.communicate(timeout=HANGS)
     finally:
         process.kill()
     assert (process.returncode, stdout) == (code, "")

@@ -427,12 +427,10 @@ def test_the_columns_of_scores_are_typed_by_their_fields(tmp_path):
     path = str(tmp_path / "scores.parquet")
     write_scores([BARE], STEP, path, force=False)
     schema = pq.read_schema(path)
-    kinds = {
-        name: str(schema.field(name).type) for name in ("policy", "policy_sha256", "settings", "value", "seed", "rows")
-    }
-    assert kinds == {
-        "policy": "string", "policy_sha256": "string", "settings": "string", "value": "double",
-        "seed": "int64", "rows": "int64",
+    names = ("policy", "policy_sha256", "settings", "value", "seed", "rows")
+    assert {name: schema.field(name).type for name in names} == {
+        "policy": pa.string(), "policy_sha256": pa.string(), "settings": pa.string(), "value": pa.float64(),
+        "seed": pa.int64(), "rows": pa.int64(),
     }  # fmt: skip
 
 

@@ -129,7 +129,7 @@ def test_a_shape_for_list_contexts(tmp_path, write_plain):
         (
             {"context": pa.array([["a"]] * 4)},
             {},
-            "column 'context' must be binary or lists of numbers, found list<element: string> "
+            f"column 'context' must be binary or lists of numbers, found {pa.list_(pa.field('element', pa.string()))} "
             "(its columns: context, action, propensity, cost)",
         ),
     ],

@@ -70,14 +70,14 @@ def test_generated_parts_are_in_step() -> None:
 
 
 def test_check_names_every_drifted_file_and_the_command(copy: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    for name in ("README.md", "docs/mask.md", "docs/cli.md"):
+    for name in ("README.md", "docs/mask.md"):
         page = copy / name
         page.write_text(page.read_text().replace("Hide the feedback", "Show the feedback").replace("1 − ρ", "ρ"))
     assert generate.main(["--check"], copy) == 1
     told = capsys.readouterr().err.splitlines()
-    assert len(told) == 3
+    assert len(told) == 2
     assert all(line.endswith("is not what the code says today: run make docs") for line in told)
-    assert [Path(line.split(" is not ")[0]).name for line in told] == ["README.md", "mask.md", "cli.md"]
+    assert [Path(line.split(" is not ")[0]).name for line in told] == ["README.md", "mask.md"]
     assert generate.main([], copy) == 0
     assert generate.main(["--check"], copy) == 0
 
@@ -88,16 +88,6 @@ def test_writing_keeps_what_is_written_by_hand(copy: Path) -> None:
     page.write_text(before.replace("<!-- generated:flags -->", "By hand.\n\n<!-- generated:flags -->\nstale"))
     generate.main([], copy)
     assert page.read_text() == before.replace("<!-- generated:flags -->", "By hand.\n\n<!-- generated:flags -->")
-
-
-def test_another_typer_may_lay_help_out_differently_but_not_lose_a_flag() -> None:
-    """Only where the file says that another version made it."""
-    wanted = generate.cli_text()
-    own, other = wanted.splitlines()[0], "<!-- Made by docs/generate.py (typer 99.0, rich 99.0): do not edit. -->"
-    bare = wanted.replace("│", " ").replace("─", "")
-    assert not generate._same_reference(bare, wanted)
-    assert generate._same_reference(bare.replace(own, other), wanted)
-    assert not generate._same_reference(bare.replace(own, other).replace("--tau-mode", ""), wanted)
 
 
 @pytest.mark.parametrize(
@@ -311,7 +301,7 @@ def test_bring_your_own_logs_runs(run: Callable[..., Any], capsys: pytest.Captur
     used: dict[str, Any] = {}
     capsys.readouterr()
     exec(compile(usage, "contract.md", "exec"), used)
-    assert capsys.readouterr().out.startswith("linear 3 [[")
+    assert capsys.readouterr().out.startswith("linear 3 ")
     assert used["probabilities"].sum() == pytest.approx(1)
 
 

@@ -358,6 +358,6 @@ def test_report_loads_matplotlib_only_to_draw(files: Callable[..., Any], tmp_pat
             cwd=tmp_path,
             capture_output=True,
             text=True,
-            timeout=120,
+            timeout=600,
         )
         assert done.stderr.splitlines()[-1] == loaded

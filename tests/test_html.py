@@ -173,7 +173,7 @@ def browse(folder: Path) -> tuple[dict[str, Any], list[str]]:
         ],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-2000:]
     written = re.search(r'<pre id="out">(.*?)</pre>', done.stdout, re.DOTALL)

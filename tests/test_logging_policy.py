@@ -56,7 +56,7 @@ def test_draws_by_hand() -> None:
 
 
 @given(
-    weights=arrays(np.float32, (1, 5), elements=st.sampled_from([0.0, 1e-30, 1e-8, 0.1, 0.3, 1.0])),
+    weights=arrays(np.float32, (1, 5), elements=st.sampled_from(np.float32([0, 1e-30, 1e-8, 0.1, 0.3, 1]))),
     uniform=st.one_of(st.just(0.0), st.just(JUST_BELOW_ONE), st.floats(0, 1, exclude_max=True)),
 )
 @settings(max_examples=300, deadline=None)

@@ -295,7 +295,8 @@ def test_wrong_flags(tmp_path, log, run, flags, told):
 def test_a_word_that_is_no_number(run):
     ran = run("mask", "log.parquet", "--rho", "half")
     assert ran.code == 2
-    assert ran.stderr.startswith("s2bl: Invalid value for '--rho'")
+    assert ran.stderr.startswith("s2bl: ")
+    assert "--rho" in ran.stderr
     assert ran.stderr.endswith("(see: s2bl mask --help)\n")
     assert ran.stderr.count("\n") == 1
 

@@ -48,7 +48,7 @@ def test_shell_pipeline_gives_the_policy_of_the_files(run: Callable[..., Any], t
         f"| {s2bl} {' '.join(TRAIN)} - -o piped.safetensors"
     )
     done = subprocess.run(
-        ["bash", "-o", "pipefail", "-c", pipeline], cwd=tmp_path, env=_environment(), capture_output=True, timeout=120
+        ["bash", "-o", "pipefail", "-c", pipeline], cwd=tmp_path, env=_environment(), capture_output=True, timeout=600
     )
     assert (done.returncode, done.stdout) == (0, b""), done.stderr.decode()
     assert b"1,200 of 6,000 train rows keep their feedback" in done.stderr
@@ -60,7 +60,7 @@ def test_shell_pipeline_gives_the_policy_of_the_files(run: Callable[..., Any], t
 def test_failed_step_hands_on_nothing(tmp_path: Path) -> None:
     s2bl = f"{sys.executable} -m s2bl_cli"
     pipeline = f"{s2bl} mask --rho 0.2 absent.parquet -o - | {s2bl} mask --rho 0.1 - -o out.parquet"
-    done = subprocess.run(["bash", "-c", pipeline], cwd=tmp_path, env=_environment(), capture_output=True, timeout=120)
+    done = subprocess.run(["bash", "-c", pipeline], cwd=tmp_path, env=_environment(), capture_output=True, timeout=600)
     assert done.returncode == 2
     assert sorted(done.stderr.decode().splitlines()) == [
         "s2bl: absent.parquet does not exist: check the name and the folder",

@@ -158,7 +158,7 @@ def test_latex_compiles(report: Report, tmp_path: Path) -> None:
         cwd=tmp_path,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=600,
         errors="replace",
     )
     assert done.returncode == 0, done.stdout[-2000:]

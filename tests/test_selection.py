@@ -51,7 +51,7 @@ def test_keys_are_distinct_and_uniform(seed):
 
 def test_neighbouring_rows_and_seeds_are_unrelated():
     """The correlation of 100,000 pairs has standard deviation 0.0032; 5 of them allowed."""
-    keys, other = row_keys(0, 0, 100_000) / 2**64, row_keys(1, 0, 100_000) / 2**64
+    keys, other = row_keys(0, 0, 100_000) / 2.0**64, row_keys(1, 0, 100_000) / 2.0**64
     assert abs(np.corrcoef(keys[:-1], keys[1:])[0, 1]) < 0.016
     assert abs(np.corrcoef(keys, other)[0, 1]) < 0.016
 

@@ -21,6 +21,7 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and she
 
 OLD = b"an output of last week"
 S2BL = f"{sys.executable} -m s2bl_cli"
+HANGS = 300  # seconds; a busy machine needs far less
 
 # The named function says "ready" on stdout when it was called, and then takes its time.
 SLOWED = """
@@ -38,7 +39,7 @@ def slowed(*words, **more):
         return real(*words, **more)
     result = real(*words, **more)
     print("ready", flush=True)
-    time.sleep(60)
+    time.sleep(600)
     return result
 
 setattr(place, name, slowed)
@@ -103,7 +104,7 @@ def test_an_interrupted_write_leaves_nothing(valid: Path, tmp_path: Path, number
         half_written = [name for name in names(tmp_path) if name != out.name]
         assert len(half_written) == 1  # it is in the middle of the write indeed
         process.send_signal(number)
-        stdout, stderr = process.communicate(timeout=30)
+        stdout, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == code
     assert "Traceback" not in stderr
     assert stdout == ""
@@ -117,7 +118,7 @@ def test_a_killed_write_leaves_the_old_file(valid: Path, tmp_path: Path) -> None
     words = ("mask", valid / LOG, "--rho", 0.5, "-o", out, "--force")
     with running(AFTER_THE_FIRST_BATCH, *words) as process:
         process.kill()
-        process.communicate(timeout=30)
+        process.communicate(timeout=HANGS)
     assert process.returncode == -signal.SIGKILL
     assert out.read_bytes() == OLD
     # What it left behind is in nobody's way.
@@ -132,19 +133,21 @@ def test_an_ignored_hangup_stays_ignored(valid: Path, tmp_path: Path) -> None:
     try:
         with running(AFTER_THE_FIRST_BATCH, "mask", valid / LOG, "--rho", 0.5, "-o", out) as process:
             process.send_signal(signal.SIGHUP)
-            time.sleep(0.3)
-            assert process.poll() is None
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=HANGS)
     finally:
         signal.signal(signal.SIGHUP, before)
+    assert process.returncode == 143  # of the two signals, the second
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_training_leaves_a_checkpoint_alone(valid: Path, tmp_path: Path, number: int, code: int) -> None:
     words = ("train", valid / LOG, "--epochs", 100_000, "--threads", 1, "-o", tmp_path / "policy")
     with running(IN_THE_TRAINING_LOOP, *words) as process:
-        time.sleep(0.2)
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"  # the first epoch is over
         process.send_signal(number)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == code
     assert stderr.startswith("warning: stopped; to go on, give the same command with --resume")
     assert names(tmp_path) == ["policy.checkpoint"]
@@ -157,7 +160,7 @@ def test_an_interrupted_wait_for_a_pipe_leaves_no_copy_of_it(tmp_path: Path, mon
     try:
         _until(lambda: names(tmp_path) != [])  # where it keeps what comes
         process.send_signal(signal.SIGINT)
-        _, stderr = process.communicate(timeout=30)
+        _, stderr = process.communicate(timeout=HANGS)
     finally:
         process.kill()
     assert process.returncode == 130
@@ -166,7 +169,7 @@ def test_an_interrupted_wait_for_a_pipe_leaves_no_copy_of_it(tmp_path: Path, mon
 
 
 def _until(happened: Callable[[], bool]) -> None:
-    end = time.monotonic() + 30
+    end = time.monotonic() + HANGS
     while not happened():
         assert time.monotonic() < end
         time.sleep(0.02)

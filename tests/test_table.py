@@ -490,7 +490,7 @@ def test_cost_expression(make: Callable[..., LogArrays], tmp_path: Path) -> None
             "--cost must be match or a SQL expression such as 'CASE WHEN action = label THEN -price ELSE 0 END', "
             "found '-price +' (",
         ),
-        ("SELECT 1", "--cost must be match or a SQL expression such as"),
+        ("SELECT 1", "--cost "),  # some versions of polars take SELECT for a column
         ("", "--cost must be match or a SQL expression such as"),
         (
             "-revenue",
@@ -504,7 +504,7 @@ def test_cost_expression(make: Callable[..., LogArrays], tmp_path: Path) -> None
         ),
         (
             "label = 'a'",
-            "--cost \"label = 'a'\" cannot be computed (cannot compare string with numeric type (i32)): the ",
+            "--cost \"label = 'a'\" cannot be computed (",
         ),
         (
             "price - AVG(price)",

@@ -194,7 +194,9 @@ def test_sum_of_terms_by_hand() -> None:
     """Slopes in the same thing add up; in others, also in other rows, they stand beside one another."""
     log_pi = torch.tensor([1.0, 2.0])
     first = Term(torch.tensor([1.0]), {(LOG_PI, 0): log_pi})
-    second = Term(torch.tensor([10.0]), {(LOG_PI, 0): 10 * log_pi, (LOG_PI, 2): log_pi, ("distance", 0): torch.ones(())})
+    second = Term(
+        torch.tensor([10.0]), {(LOG_PI, 0): 10 * log_pi, (LOG_PI, 2): log_pi, ("distance", 0): torch.ones(())}
+    )
     total = first + second
     assert total.value == 11
     assert {seen: slope.tolist() for seen, slope in total.slope.items()} == {
