@@ -158,4 +158,4 @@ def recorded(settings: Any) -> dict[str, Any]:
 def recorded_changes(settings: Any) -> dict[str, Any]:
     """As `recorded`, but only what differs from the defaults."""
     defaults = {flag(field.name)[2:]: field.default for field in dataclasses.fields(settings)}
-    return {name: value for name, value in recorded(settings).items() if value != defaults[name]}
+    return {name: value for name, value in recorded(settings).items() if value != defaults.get(name)}

@@ -16,6 +16,7 @@ from learning_fixtures import blobs, write_arrays
 from test_docs import _fences, generate
 
 from s2bl_cli import registry
+from s2bl_cli.app import VERBS
 from s2bl_cli.contract.history import read_history
 from s2bl_cli.contract.policies import NetworkSpec, read_policy
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
@@ -45,9 +46,11 @@ def log(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def fresh_command(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The flags of a command are made when its module is imported."""
-    import_module("s2bl_cli.commands.train")  # so that this one comes back afterwards
-    monkeypatch.delitem(sys.modules, "s2bl_cli.commands.train")
+    """The flags of a command are made when its module is imported: here, and not to stay."""
+    for entry in VERBS.entries.values():
+        name = "s2bl_cli." + entry.target.split(":")[0]
+        import_module(name)
+        monkeypatch.delitem(sys.modules, name)
 
 
 @pytest.fixture

@@ -135,6 +135,18 @@ class _Written(torch.autograd.Function):
         return None, None, None, None, of.reshape(of.shape + (1,) * (slope.ndim - of.ndim)) * slope
 
 
+@pytest.mark.parametrize(("term", "batch", "form"), _cases())
+def test_value_is_the_mean_of_the_rows(term: Any, batch: Any, form: str) -> None:
+    """An epoch sums what the rows give, and takes the mean once."""
+    found = term.formula(batch, _numbers(term, form))
+    assert (found.terms is None) == (not term.needs)
+    if found.terms is not None:
+        assert found.terms.shape[:-1] == (1, POLICIES)
+        assert found.terms.shape[-1] in (1, ROWS)
+        assert torch.equal(found.terms.mean(-1), found.value)
+        assert not found.terms.requires_grad
+
+
 @pytest.mark.parametrize("name", [name for name, term in TERMS.items() if term.needs])
 def test_every_row_has_a_slope(name: str) -> None:
     """With feedback, that is: a row of weight 0 has none."""
@@ -187,13 +199,13 @@ def test_hyperparameters_that_differ_make_policies_differ(term: Any, batch: Any,
 
 def _term(seed: int, *seen: tuple[str, int]) -> Term:
     shapes = {LOG_PI: (2, 3, 4), LOG_POLICY: (2, 3, 4, 5), "distance": (2, 3)}
-    return Term(_tensor(2, 3, 6, seed=seed), {one: _tensor(*shapes[one[0]], seed=seed + 1) for one in seen})
+    return Term(_tensor(2, 3, 4, seed=seed), {one: _tensor(*shapes[one[0]], seed=seed + 1) for one in seen})
 
 
 def test_sum_of_terms_by_hand() -> None:
     """Slopes in the same thing add up; in others, also in other rows, they stand beside one another."""
     log_pi = torch.tensor([1.0, 2.0])
-    first = Term(torch.tensor([1.0]), {(LOG_PI, 0): log_pi})
+    first = Term(torch.tensor([0.0, 2.0]), {(LOG_PI, 0): log_pi})
     second = Term(
         torch.tensor([10.0]), {(LOG_PI, 0): 10 * log_pi, (LOG_PI, 2): log_pi, ("distance", 0): torch.ones(())}
     )

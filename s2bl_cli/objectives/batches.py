@@ -26,8 +26,9 @@ class KnownBatch(NamedTuple):
     def term(self, terms: Tensor, slope: Tensor) -> Term:
         """The mean over S of a term per row; `slope` is the derivative of each row's term in its log π."""
         if self.weight is not None:
-            slope = slope * self.weight if slope is not terms else terms * self.weight
-            terms = terms * self.weight
+            weighted = terms * self.weight
+            slope = weighted if slope is terms else slope * self.weight
+            terms = weighted
         return _term(self, terms, slope)
 
     def mean(self, terms: Tensor) -> Tensor:

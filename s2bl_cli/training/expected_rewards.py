@@ -103,8 +103,6 @@ def fit_expected_rewards(
 ) -> ExpectedRewards:
     """Fit the model for each fold on the known rows that its policies learn from. `known` has contexts."""
     low, high, actions = statistics.lowest_cost, statistics.highest_cost, len(statistics.action_counts)
-    if low == high == -1.0:
-        high = 0.0  # every known action was right on the usual scale: a reward of 1, not of 0
     bare = ExpectedRewards(folds, (), (), (), low, high, actions, fills_costs, weights_rewards)
     expectations, means, shares = [], [], []
     for fold in folds:

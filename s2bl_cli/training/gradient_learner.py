@@ -53,8 +53,11 @@ class GradientLearner:
 
     def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[Result]:
         settings = self._settings
-        if all(not candidate.hyperparameters.get("lam") for candidate in candidates):
-            self._regulariser = REGULARISERS.load("none")  # nothing of it would be seen
+        if self._regulariser.needs and not any(candidate.hyperparameters["lam"] for candidate in candidates):
+            # Nothing of the regulariser would be seen.
+            plain = GradientLearner(settings, self._spec, self._risk, REGULARISERS.load("none"))
+            yield from plain.fit(data, candidates, run)
+            return
         batch = min(settings.batch_size, data.statistics.rows)
         bf16 = is_bf16(settings.precision, self._spec, batch, run.device)
         stacks = self._stacks(data, candidates, alone=bf16 or run.compiled)
