@@ -145,14 +145,14 @@ def number_text(number: float) -> str:
 
 def recorded(settings: Any) -> dict[str, Any]:
     """The settings as a lineage keeps them: flag name without dashes → plain value."""
-    found: dict[str, Any] = {}
+    by_flag: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
         if _MEMBERS in field.metadata:
-            found |= {flag(name)[2:]: text for name, text in value.items()}
+            by_flag |= {flag(name)[2:]: text for name, text in value.items()}
         elif declaration(field).recorded:
-            found[flag(field.name)[2:]] = value
-    return found
+            by_flag[flag(field.name)[2:]] = value
+    return by_flag
 
 
 def recorded_changes(settings: Any) -> dict[str, Any]:

@@ -73,8 +73,8 @@ def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable
         @functools.wraps(command)
         def with_flags(**values: Any) -> None:
             for name, group in groups.items():
-                own = {field.name: _taken(field, values) for field in dataclasses.fields(group)}
-                values[name] = group(**own)  # type: ignore[operator]
+                fields = {field.name: _taken(field, values) for field in dataclasses.fields(group)}
+                values[name] = group(**fields)  # type: ignore[operator]
             command(**values)
 
         with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -68,16 +68,16 @@ def train(
         training = TrainingRun(log, settings.resolved(), options.stream, prior)
         trained = train_with_checkpoint(training, options, checkpoint, device, console)
         warnings = log.doubts
-    for one, target in zip(trained, targets, strict=True):
-        write_policy(one.policy, target, force=force)
+    for policy, target in zip(trained, targets, strict=True):
+        write_policy(policy.policy, target, force=force)
     if options.history is not None:
         from s2bl_cli.training.histories import write_curves
 
         write_curves(trained, targets, settings, options.history, force=force)
     checkpoint.remove()
     first = trained[0].policy
-    for one, target in zip(trained, targets, strict=True):
-        numbers = f" ({one.described(settings)})" if len(trained) > 1 or one.estimate is not None else ""
+    for policy, target in zip(trained, targets, strict=True):
+        numbers = f" ({policy.described(settings)})" if len(trained) > 1 or policy.estimate is not None else ""
         console.say(
             f"{shown(target)}: {settings.name}{numbers}, {first.network.model} policy over {first.network.actions} "
             f"actions, learned from {first.training_rows:,} rows, {first.training_known:,} of them with feedback"
@@ -97,8 +97,8 @@ def train(
             "known": first.training_known,
             "device": str(device),
             "policies": [
-                {"output": target, "seed": one.seed, **one.hyperparameters, "estimate": one.estimate}
-                for one, target in zip(trained, targets, strict=True)
+                {"output": target, "seed": policy.seed, **policy.hyperparameters, "estimate": policy.estimate}
+                for policy, target in zip(trained, targets, strict=True)
             ],
         }
     )

@@ -79,14 +79,14 @@ def _without_arrays(value: Any, path: str, tensors: Tensors) -> Any:
         tensors[path] = value
         return _ARRAY + path
     if isinstance(value, dict):
-        return {key: _without_arrays(own, f"{path}/{key}", tensors) for key, own in value.items()}
+        return {key: _without_arrays(inner, f"{path}/{key}", tensors) for key, inner in value.items()}
     return value
 
 
 def _with_arrays(value: Any, tensors: Tensors) -> Any:
     if isinstance(value, str) and value.startswith(_ARRAY):
         return tensors[value.removeprefix(_ARRAY)]
-    return {key: _with_arrays(own, tensors) for key, own in value.items()} if isinstance(value, dict) else value
+    return {key: _with_arrays(inner, tensors) for key, inner in value.items()} if isinstance(value, dict) else value
 
 
 def _digest(plain: Content, tensors: Tensors) -> str:

@@ -80,21 +80,21 @@ def declared_hyperparameters() -> dict[str, Hyperparameter]:
     from s2bl_cli.objectives.methods import METHODS
 
     terms = [*map(RISKS.load, RISKS.names), *map(REGULARISERS.load, REGULARISERS.names), *METHODS.values()]
-    found: dict[str, Hyperparameter] = {"lam": lam(1.0)}
-    for declared in (one for term in terms for one in term.hyperparameters):
-        first = found.setdefault(declared.name, declared)
+    merged: dict[str, Hyperparameter] = {"lam": lam(1.0)}
+    for declared in (h for term in terms for h in term.hyperparameters):
+        first = merged.setdefault(declared.name, declared)
         if first.symbol not in (declared.symbol, declared.name):
-            found[declared.name] = Hyperparameter(declared.name, declared.name, first.help, first.rule, None)
-    return found
+            merged[declared.name] = Hyperparameter(declared.name, declared.name, first.help, first.rule, None)
+    return merged
 
 
 def terms_with(name: str) -> list[str]:
     """Where a hyperparameter belongs: `--risk ix`, `--reg wce`, `--method ridge`."""
     from s2bl_cli.objectives.methods import METHODS
 
-    found = [f"--risk {risk}" for risk in RISKS.names if _has(RISKS.load(risk), name)]
-    found += [f"--reg {reg}" for reg in REGULARISERS.names if _has(REGULARISERS.load(reg), name)]
-    return found + [f"--method {method}" for method, one in METHODS.items() if _has(one, name)]
+    terms = [f"--risk {risk}" for risk in RISKS.names if _has(RISKS.load(risk), name)]
+    terms += [f"--reg {reg}" for reg in REGULARISERS.names if _has(REGULARISERS.load(reg), name)]
+    return terms + [f"--method {method}" for method, declared in METHODS.items() if _has(declared, name)]
 
 
 def _has(term: Any, name: str) -> bool:

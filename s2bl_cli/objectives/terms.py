@@ -86,8 +86,8 @@ def by_autograd(formula: Callable[[Any, Numbers], Tensor]) -> Callable[[Any, Num
             }
             value = formula(batch._replace(**leaves), h)
             slopes = torch.autograd.grad(value.sum(), list(leaves.values()), allow_unused=True)
-        found = zip(leaves, slopes, strict=True)
-        slope = {(name, batch.first): slope for name, slope in found if slope is not None}
+        pairs = zip(leaves, slopes, strict=True)
+        slope = {(name, batch.first): slope for name, slope in pairs if slope is not None}
         return Term(value.detach().unsqueeze(-1), slope)
 
     return term

@@ -35,9 +35,9 @@ class Adam:
     ) -> None:
         self._parameters = list(parameters)
         self._values = [parameter.detach() for parameter in self._parameters]  # the same memory, without autograd
-        own = "_fused_adamw_" if decoupled else "_fused_adam_"
+        operation = "_fused_adamw_" if decoupled else "_fused_adam_"
         on_fused = all(parameter.device.type in _FUSED_ON for parameter in self._parameters)
-        self._fused: Any = getattr(torch, own, None) if fused and on_fused else None
+        self._fused: Any = getattr(torch, operation, None) if fused and on_fused else None
         self._weight_decay, self._decoupled, self._betas, self._eps = weight_decay, decoupled, betas, eps
         self._steps = 0
         self._step_tensor = torch.zeros((), device=self._parameters[0].device) if self._parameters else torch.zeros(())
@@ -59,7 +59,7 @@ class Adam:
         gradients = [parameter.grad for parameter in self._parameters]
         if any(gradient is None for gradient in gradients):
             moved = [i for i, gradient in enumerate(gradients) if gradient is not None]
-            values, means, squares = ([own[i] for i in moved] for own in (values, means, squares))
+            values, means, squares = ([tensors[i] for i in moved] for tensors in (values, means, squares))
             gradients = [gradients[i] for i in moved]
         self._step_tensor.fill_(self._steps)
         self._fused(

@@ -76,11 +76,13 @@ def network_from(spec: NetworkSpec, tensors: Tensors, subject: str) -> PolicyNet
     faults = [f"no tensor {name}" for name in expected if name not in tensors]
     faults += [f"a tensor {one_line(name, 40)} too many" for name in tensors if name not in expected]
     for name, wanted in expected.items():
-        found = tensors.get(name)
-        if found is not None and (tuple(found.shape) != tuple(wanted.shape) or str(found.dtype) != _dtype_name(wanted)):
+        tensor = tensors.get(name)
+        if tensor is not None and (
+            tuple(tensor.shape) != tuple(wanted.shape) or str(tensor.dtype) != _dtype_name(wanted)
+        ):
             faults.append(
                 f"{name} must be {_dtype_name(wanted)} of shape {tuple(wanted.shape)}, "
-                f"found {found.dtype} {found.shape}"
+                f"found {tensor.dtype} {tensor.shape}"
             )
     if faults:
         raise ContractError(f"{subject}: {'; '.join(faults)}; train the policy again")

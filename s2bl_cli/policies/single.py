@@ -49,13 +49,13 @@ class SinglePolicy:
 
     @torch.no_grad()
     def distance(self, prior: Sequence[Tensor]) -> Tensor:
-        squares = [(own - other).square().sum() for own, other in zip(self.parameters, prior, strict=True)]
+        squares = [(value - other).square().sum() for value, other in zip(self.parameters, prior, strict=True)]
         return torch.stack(squares).sum()[None, None]
 
     @torch.no_grad()
     def backward_distance(self, prior: Sequence[Tensor], slope: Tensor) -> None:
-        for own, other in zip(self.parameters, prior, strict=True):
-            add_gradient(own, 2 * slope[0, 0] * (own - other))
+        for value, other in zip(self.parameters, prior, strict=True):
+            add_gradient(value, 2 * slope[0, 0] * (value - other))
 
     def training(self, on: bool) -> None:
         self._network.train(on)
@@ -63,5 +63,5 @@ class SinglePolicy:
     def state(self) -> dict[str, Tensor]:
         return {name: value.detach() for name, value in self._network.state_dict().items()}
 
-    def policy_tensors(self, state: dict[str, Tensor], group: int, place: int) -> Tensors:
+    def policy_tensors(self, state: dict[str, Tensor], group: int, policy: int) -> Tensors:
         return {name: value.cpu().numpy().copy() for name, value in state.items()}

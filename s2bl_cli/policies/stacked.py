@@ -144,15 +144,15 @@ class StackedPolicies:
 
     def distance(self, prior: Sequence[Tensor]) -> Tensor:
         pairs = zip(self.parameters, prior, strict=True)
-        return torch.stack([self._difference(own, other).square().sum((2, 3)) for own, other in pairs]).sum(0)
+        return torch.stack([self._difference(value, other).square().sum((2, 3)) for value, other in pairs]).sum(0)
 
     def backward_distance(self, prior: Sequence[Tensor], slope: Tensor) -> None:
-        for own, other in zip(self.parameters, prior, strict=True):
-            add_gradient(own, (2 * slope[:, :, None, None] * self._difference(own, other)).view_as(own))
+        for value, other in zip(self.parameters, prior, strict=True):
+            add_gradient(value, (2 * slope[:, :, None, None] * self._difference(value, other)).view_as(value))
 
-    def _difference(self, own: Tensor, other: Tensor) -> Tensor:
+    def _difference(self, value: Tensor, other: Tensor) -> Tensor:
         """(G, C, units, inputs)."""
-        return own.view(self._groups, self._policies, -1, own.shape[-1]) - other.unsqueeze(1)
+        return value.view(self._groups, self._policies, -1, value.shape[-1]) - other.unsqueeze(1)
 
     def training(self, on: bool) -> None:
         """The same in both."""
@@ -164,11 +164,11 @@ class StackedPolicies:
             state |= {f"{name}.weight": weight, f"{name}.bias": bias}
         return state
 
-    def policy_tensors(self, state: dict[str, Tensor], group: int, place: int) -> Tensors:
+    def policy_tensors(self, state: dict[str, Tensor], group: int, policy: int) -> Tensors:
         tensors = {"shift": self._shift, "scale": self._scale}
         for name, value in state.items():
-            own = value.reshape(self._groups, self._policies, -1, value.shape[-1])[group, place]  # (units, inputs)
-            tensors[name] = own.squeeze(-1) if name.endswith(".bias") else own
+            part = value.reshape(self._groups, self._policies, -1, value.shape[-1])[group, policy]  # (units, inputs)
+            tensors[name] = part.squeeze(-1) if name.endswith(".bias") else part
         return {name: value.cpu().numpy().copy() for name, value in tensors.items()}
 
 

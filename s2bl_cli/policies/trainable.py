@@ -50,7 +50,7 @@ class TrainablePolicies(Protocol):
         """All tensors that training changes, live."""
         ...
 
-    def policy_tensors(self, state: dict[str, Tensor], group: int, place: int) -> Tensors:
+    def policy_tensors(self, state: dict[str, Tensor], group: int, policy: int) -> Tensors:
         """One policy of such a state, as a policy file holds it."""
         ...
 

@@ -188,6 +188,6 @@ def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterato
         ),
         strict=True,
     )
-    for inputs, chosen, places, known_columns, all_columns in columns:
-        pi0 = _NOT_NEEDED if rows.pi0 is None else rows.pi0[places].unsqueeze(1)  # too large for all steps at once
+    for inputs, chosen, index, known_columns, all_columns in columns:
+        pi0 = _NOT_NEEDED if rows.pi0 is None else rows.pi0[index].unsqueeze(1)  # too large for all steps at once
         yield Batch(rows.context, inputs, chosen, drawn.known, drawn.regularised, known_columns, all_columns, pi0)

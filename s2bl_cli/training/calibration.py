@@ -63,8 +63,8 @@ def _curve(score: Floats, reward: Floats) -> tuple[npt.NDArray[np.float64], npt.
     """The isotonic curve, rising or falling, whichever is nearer to the rewards: knots and rewards there."""
     from scipy.optimize import isotonic_regression
 
-    knots, place, count = np.unique(np.asarray(score, np.float64), return_inverse=True, return_counts=True)
-    mean = np.bincount(place, reward) / count
+    knots, knot_of, count = np.unique(np.asarray(score, np.float64), return_inverse=True, return_counts=True)
+    mean = np.bincount(knot_of, reward) / count
     rising, falling = (
         isotonic_regression(mean, weights=count.astype(np.float64), increasing=increasing).x
         for increasing in (True, False)

@@ -35,8 +35,8 @@ class Fold(NamedTuple):
         """Of known rows by their numbers in the log, those held out."""
         if self.start == self.stop:  # none, and of a large log the hashes would take much memory
             return np.zeros(len(numbers), bool)
-        place = uniform_hash(numbers, self.seed)
-        return (self.start <= place) & (place < self.stop)
+        hashed = uniform_hash(numbers, self.seed)
+        return (self.start <= hashed) & (hashed < self.stop)
 
 
 @dataclass(frozen=True)
@@ -69,13 +69,13 @@ def grid(settings: TrainSettings) -> list[Point]:
 
 def candidates_of(settings: TrainSettings, fold: Fold, costs: Costs) -> list[Candidate]:
     """The grid in numbers. `costs`: the known ones that policies of the fold may see."""
-    declared = {one.name: one for one in settings.declared}
+    declared = {h.name: h for h in settings.declared}
     values = [
         dict(zip(point, numbers, strict=True))
         for point in grid(settings)
         for numbers in itertools.product(*(declared[name].numbers(value, costs) for name, value in point.items()))
     ]
-    return [Candidate(fold, number, one) for number, one in enumerate(values)]
+    return [Candidate(fold, number, numbers) for number, numbers in enumerate(values)]
 
 
 def targets_of(settings: TrainSettings, output: str | None, log_stem: str) -> list[str]:

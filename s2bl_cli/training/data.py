@@ -103,12 +103,12 @@ class TrainingData:
         size = row_bytes(self._log, self._columns)
         parts: list[list[Stretch]] = [[]]
         held = 0
-        for place in np.random.default_rng(epoch).permutation(len(stretches)):
-            added = stretches[place].rows * size
+        for i in np.random.default_rng(epoch).permutation(len(stretches)):
+            added = stretches[i].rows * size
             if held + added > PART_BYTES and parts[-1]:
                 parts.append([])
                 held = 0
-            parts[-1].append(stretches[place])
+            parts[-1].append(stretches[i])
             held += added
         return parts
 
@@ -133,16 +133,16 @@ def needs_streaming(log: Log, columns: tuple[str, ...]) -> bool:
 
 def available_memory() -> int:
     """Bytes that a process may still take, as far as the system tells; a lot where it does not."""
-    found = [1 << 40]
+    limits = [1 << 40]
     try:
         with open("/proc/meminfo") as file:
-            found += [int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:")]
+            limits += [int(line.split()[1]) << 10 for line in file if line.startswith("MemAvailable:")]
     except OSError:
         if hasattr(os, "sysconf"):
-            found.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
+            limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
     try:
         with open("/sys/fs/cgroup/memory.max") as most, open("/sys/fs/cgroup/memory.current") as taken:
-            found.append(int(most.read()) - int(taken.read()))
+            limits.append(int(most.read()) - int(taken.read()))
     except (OSError, ValueError):  # no such limit here
         pass
-    return min(found)
+    return min(limits)

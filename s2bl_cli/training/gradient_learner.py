@@ -163,15 +163,15 @@ class GradientLearner:
         derive = self._regulariser.derive
         for row, fold_values in zip(stack, values, strict=True):
             mean = partial(data.mean_of_propensities, fold=row[0].fold, on_known=on_known)
-            for own in fold_values:
-                own |= {} if derive is None else derive(own, mean)
+            for policy_values in fold_values:
+                policy_values |= {} if derive is None else derive(policy_values, mean)
 
         def number(name: str) -> float | Tensor | None:
-            found = [[own[name] for own in row] for row in values]
-            first = found[0][0]
-            if all(value == first for row in found for value in row):
+            by_policy = [[policy_values[name] for policy_values in row] for row in values]
+            first = by_policy[0][0]
+            if all(value == first for row in by_policy for value in row):
                 return first
-            return torch.tensor(found, dtype=torch.float32, device=device).unsqueeze(-1)
+            return torch.tensor(by_policy, dtype=torch.float32, device=device).unsqueeze(-1)
 
         numbers = SimpleNamespace(**{name: number(name) for name in values[0][0]})
         lam = getattr(numbers, "lam", 0.0)
@@ -206,7 +206,9 @@ class GradientLearner:
         )
         if not weights:
             return expected
-        return expected.scaled_by(data.scan(contexts=any(one.needs_contexts for one in expected.expectations)))
+        return expected.scaled_by(
+            data.scan(contexts=any(expectation.needs_contexts for expectation in expected.expectations))
+        )
 
     def _prior(self, data: TrainingData, folds: Sequence[Fold], run: Run) -> Sequence[Tensor]:
         """θ₀ of lpr: the given policy's, or one fitted to the logged actions of the regularised rows."""
@@ -220,7 +222,7 @@ class GradientLearner:
             prior_run = run.stage(f"{run.name}-prior")
             fitted = prior_run.results(lambda: imitation.fit(data, candidates, prior_run), candidates)
             tensors = [result.tensors for result in fitted]
-        return self._policies([_network(self._spec, one, run.device) for one in tensors], 1).parameters
+        return self._policies([_network(self._spec, prior, run.device) for prior in tensors], 1).parameters
 
 
 def start_network(spec: NetworkSpec, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:

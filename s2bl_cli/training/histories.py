@@ -12,10 +12,9 @@ def write_curves(
     trained: Sequence[TrainedPolicy], names: Sequence[str], settings: TrainSettings, target: str, *, force: bool
 ) -> None:
     rows = [
-        HistoryRow(
-            name, settings.name, one.seed, encode_settings(train_settings(one.policy.lineage)), epoch, quantity, value
-        )
-        for one, name in zip(trained, names, strict=True)
-        for epoch, quantity, value in one.curve
+        HistoryRow(name, settings.name, policy.seed, recorded, epoch, quantity, value)
+        for policy, name in zip(trained, names, strict=True)
+        for recorded in [encode_settings(train_settings(policy.policy.lineage))]
+        for epoch, quantity, value in policy.curve
     ]
     write_history(rows, trained[0].policy.lineage, target, force=force)

@@ -54,7 +54,7 @@ class TrainedPolicy:
 
     def described(self, settings: TrainSettings) -> str:
         """`seed 0, λ 0.3, ν 0.001, selected by snips 0.71`, for people."""
-        symbols = {one.name: one.symbol for one in settings.declared}
+        symbols = {h.name: h.symbol for h in settings.declared}
         parts = [f"{symbols[name]} {value:g}" for name, value in self.hyperparameters.items()]
         selected = "" if self.estimate is None else f", selected by {settings.selector} {self.estimate:.4f}"
         return ", ".join([f"seed {self.seed}", *parts]) + selected
@@ -113,8 +113,11 @@ class TrainingRun:
                 if result.candidate.fold.seed == seed:
                     by_number.setdefault(result.candidate.number, []).append(result)
             whole = [
-                replace(own[0], held_out=joined([result.held_out for result in own if result.held_out is not None]))
-                for own in by_number.values()
+                replace(
+                    of_folds[0],
+                    held_out=joined([result.held_out for result in of_folds if result.held_out is not None]),
+                )
+                for of_folds in by_number.values()
             ]
             best, estimate = self._best(whole)
             selected[seed] = (best.candidate.number, estimate)
@@ -129,8 +132,8 @@ class TrainingRun:
                 f"--select {self.settings.selector}: no held-out row has any weight to select by; hold out more with "
                 f"--holdout"
             )
-        place = int(np.argmax(values))
-        return results[place], values[place]
+        best = int(np.argmax(values))
+        return results[best], values[best]
 
     def _candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
         return candidates_of(self.settings, fold, data.statistics.known.c[data.statistics.learned(fold)])

@@ -67,8 +67,8 @@ def _batches(rows: Sequence[Tensor], steps: int, batch_size: int, order: Order, 
     size = min((batch_size, *map(len, rows))) if rows else 0
     if size == 0:
         return torch.empty(steps, max(len(rows), 1), 0, dtype=torch.int64)
-    shuffled = [own[order.of(g, term, len(own)).to(own.device)] for g, own in enumerate(rows)]
-    return torch.stack([in_turn(own, steps, size) for own in shuffled], dim=1)
+    shuffled = [indices[order.of(g, term, len(indices)).to(indices.device)] for g, indices in enumerate(rows)]
+    return torch.stack([in_turn(indices, steps, size) for indices in shuffled], dim=1)
 
 
 def in_turn(order: Tensor, steps: int, size: int) -> Tensor:
@@ -77,5 +77,5 @@ def in_turn(order: Tensor, steps: int, size: int) -> Tensor:
     One shuffle, gone round and round: with a fresh shuffle each time round, the batch across the seam could have a row
     twice.
     """
-    places = torch.arange(steps * size, device=order.device) % len(order)
-    return order[places].view(steps, size)
+    positions = torch.arange(steps * size, device=order.device) % len(order)
+    return order[positions].view(steps, size)

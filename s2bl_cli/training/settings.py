@@ -30,13 +30,15 @@ _DEEP_PRESETS: dict[str, dict[str, Any]] = {
 
 
 def _hyperparameter_flags() -> dict[str, Declaration]:
-    return {name: _hyperparameter_flag(one) for name, one in declared_hyperparameters().items()}
+    return {name: _hyperparameter_flag(declared) for name, declared in declared_hyperparameters().items()}
 
 
-def _hyperparameter_flag(one: Hyperparameter) -> Declaration:
+def _hyperparameter_flag(declared: Hyperparameter) -> Declaration:
     """The default of λ is the regulariser's own, and so is one that several terms declare in their own way."""
-    default = f" (default: {one.default_text})" if one.default_text is not None and one.name != "lam" else ""
-    return Declaration(one.help + default, metavar=f"{one.symbol}[,…]")
+    default = (
+        f" (default: {declared.default_text})" if declared.default_text is not None and declared.name != "lam" else ""
+    )
+    return Declaration(declared.help + default, metavar=f"{declared.symbol}[,…]")
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ class TrainSettings:
 
     def _hyperparameter_faults(self) -> list[str]:
         """Those that the objective does not have are mistakes, not decorations."""
-        declared, known = {one.name: one for one in self.declared}, declared_hyperparameters()
+        declared, known = {h.name: h for h in self.declared}, declared_hyperparameters()
         faults: list[str] = []
         for name, text in self.hyperparameters.items():
             if name in declared:
@@ -182,8 +184,8 @@ class TrainSettings:
             raise SettingError(
                 f"--risk {self.risk_name} and {rest} leave nothing to learn from: choose a risk or a regulariser"
             )
-        searched = [f"{flag(one.name)} {word}" for one in self.declared for word in one.searched
-                    if word in self.points[one.name]]  # fmt: skip
+        searched = [f"{flag(h.name)} {word}" for h in self.declared for word in h.searched
+                    if word in self.points[h.name]]  # fmt: skip
         if searched and self.select is None:
             raise SettingError(f"{searched[0]} tries several and needs --select, such as --select snips")
         if self.folds is not None and self.holdout is not None:
@@ -196,7 +198,7 @@ class TrainSettings:
             raise SettingError("--folds hold rows out to select by: say by what with --select")
         is_single = all(len(points) == 1 for points in self.points.values()) and not searched
         if self.select is not None and self.patience is None and is_single:
-            several = ", ".join(flag(one.name) for one in self.declared)
+            several = ", ".join(flag(h.name) for h in self.declared)
             raise SettingError(f"--select chooses among several: give several {several}, or --patience")
 
     def _check_grid(self) -> None:
@@ -242,19 +244,19 @@ class TrainSettings:
     @property
     def declared(self) -> tuple[Hyperparameter, ...]:
         """The hyperparameters of the objective or method, each once, λ first."""
-        own = self._method.hyperparameters if self.method is not None else ()
+        of_method = self._method.hyperparameters if self.method is not None else ()
         weight = (lam(self.regulariser_term.default_lam),) if self.regulariser_term.needs else ()
-        found: dict[str, Hyperparameter] = {}
-        for one in (*weight, *own, *self.risk_term.hyperparameters, *self.regulariser_term.hyperparameters):
-            found.setdefault(one.name, one)
-        return tuple(found.values())
+        declared: dict[str, Hyperparameter] = {}
+        for h in (*weight, *of_method, *self.risk_term.hyperparameters, *self.regulariser_term.hyperparameters):
+            declared.setdefault(h.name, h)
+        return tuple(declared.values())
 
     @property
     def points(self) -> dict[str, tuple[float | str | None, ...]]:
         """What is tried of each hyperparameter: numbers, words for numbers that the known costs will tell, or None."""
         return {
-            one.name: one.points(self.hyperparameters[one.name]) if one.name in self.hyperparameters else (one.default,)
-            for one in self.declared
+            h.name: h.points(self.hyperparameters[h.name]) if h.name in self.hyperparameters else (h.default,)
+            for h in self.declared
         }
 
     @property
@@ -308,8 +310,8 @@ class TrainSettings:
     def resolved(self) -> "TrainSettings":
         """The same with the defaults spelled out, as a lineage keeps it."""
         filled = (_DEEP_PRESETS if self.deep else _PRESETS)[self.preset]
-        given = {one.name: self.hyperparameters.get(one.name, one.default_text) for one in self.declared}
-        unused = [one.name for one in self.declared if one.requires is not None and given[one.requires] is None]
+        given = {h.name: self.hyperparameters.get(h.name, h.default_text) for h in self.declared}
+        unused = [h.name for h in self.declared if h.requires is not None and given[h.requires] is None]
         return replace(
             self,
             risk=self.risk_name,

@@ -99,13 +99,13 @@ def count_rows(parts: Iterable[TrainRows], actions: int, *, sample_bytes: int | 
         moments.add(flattened(part.context))
         if sample_bytes is not None:
             sample.append(_sampled(TrainRows(part, number).take(part.known), share))
-            while sum(one.rows.context.nbytes for one in sample) > sample_bytes:
+            while sum(part.rows.context.nbytes for part in sample) > sample_bytes:
                 share /= 2
-                sample = [_sampled(one, share) for one in sample]
+                sample = [_sampled(part, share) for part in sample]
     shift, scale = standardisation(moments) if rows else (np.empty(0, np.float32), np.empty(0, np.float32))
     return Statistics(
         rows,
-        KnownColumns(*(np.concatenate([getattr(one, name) for one in known]) for name in KnownColumns._fields)),
+        KnownColumns(*(np.concatenate([getattr(columns, name) for columns in known]) for name in KnownColumns._fields)),
         counts,
         shift,
         scale,

@@ -123,7 +123,7 @@ class HeldOutPredictions:
         """q̂ of the held-out rows, by models that have not seen their feedback: (G, rows, actions)."""
         if self.models is None:
             return None
-        costs = [m.predict(rows.context[own].cpu().numpy()) for m, own in zip(self.models, index, strict=True)]
+        costs = [m.predict(rows.context[held].cpu().numpy()) for m, held in zip(self.models, index, strict=True)]
         return torch.from_numpy(np.stack(costs)).to(rows.p.device)
 
 
@@ -177,17 +177,19 @@ class Tracker:
 
     def _in_patience(self, epoch: int) -> list[tuple[int, ...]]:
         """The policies that would still be in training after this epoch if they were alone."""
-        return [place for place in np.ndindex(self._best.shape) if epoch - self._best_epoch[place] < self._patience]
+        return [
+            position for position in np.ndindex(self._best.shape) if epoch - self._best_epoch[position] < self._patience
+        ]
 
     def epoch_done(self, epoch: int, metrics: Metrics, policies: TrainablePolicies) -> None:
-        places = self._in_patience(epoch - 1)
+        positions = self._in_patience(epoch - 1)
         for name, values in metrics.items():
             whole = values.expand(self._best.shape).tolist()
-            for g, c in places:
+            for g, c in positions:
                 self._curves[f"{g}.{c}"].append((epoch, name, whole[g][c]))
         if self._patience < math.inf and self._predictions is not None:
             held, state = self._predictions(policies), policies.state()
-            for g, c in places:
+            for g, c in positions:
                 value = self._selector.estimate(held[g][c])
                 self._curves[f"{g}.{c}"].append((epoch, self._selector_name, value))
                 if value > self._best[g, c]:
@@ -200,16 +202,16 @@ class Tracker:
         held = None if self._predictions is None else self._predictions(policies)
         state = policies.state()
         for g, c in np.ndindex(self._best.shape):
-            place = f"{g}.{c}"
-            own = None if held is None else HeldOut(**self._best_held.get(place, held[g][c]._asdict()))
-            tensors = self._best_tensors.get(place) or policies.policy_tensors(state, g, c)
+            key = f"{g}.{c}"
+            held_out = None if held is None else HeldOut(**self._best_held.get(key, held[g][c]._asdict()))
+            tensors = self._best_tensors.get(key) or policies.policy_tensors(state, g, c)
             best_epoch = int(self._best_epoch[g, c]) or epoch
-            yield Result(self._candidates[g][c], tensors, own, self._curves[place], best_epoch)
+            yield Result(self._candidates[g][c], tensors, held_out, self._curves[key], best_epoch)
 
     def content(self) -> dict[str, Any]:
         """For a checkpoint."""
         return {
-            "curves": {place: [list(point) for point in curve] for place, curve in self._curves.items()},
+            "curves": {key: [list(point) for point in curve] for key, curve in self._curves.items()},
             "best": self._best.copy(),
             "best_epoch": self._best_epoch.copy(),
             "best_tensors": self._best_tensors,
@@ -217,7 +219,7 @@ class Tracker:
         }
 
     def load(self, content: dict[str, Any]) -> None:
-        self._curves = {place: _curve_from(content["curves"][place]) for place in self._curves}
+        self._curves = {key: _curve_from(content["curves"][key]) for key in self._curves}
         self._best[:], self._best_epoch[:] = content["best"], content["best_epoch"]
-        self._best_tensors = {place: dict(own) for place, own in content["best_tensors"].items()}
-        self._best_held = {place: _held_out_from(own)._asdict() for place, own in content["best_held"].items()}
+        self._best_tensors = {key: dict(tensors) for key, tensors in content["best_tensors"].items()}
+        self._best_held = {key: _held_out_from(held)._asdict() for key, held in content["best_held"].items()}
