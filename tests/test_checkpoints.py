@@ -1,5 +1,6 @@
 """Runs that are stopped and go on end in the same bytes as if they had never been stopped; bad checkpoints are told."""
 
+import math
 import os
 import signal
 import subprocess
@@ -26,6 +27,7 @@ from s2bl_cli.training.checkpoint import Checkpoint
 from s2bl_cli.training.interruption import Interrupted, Interruption
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.run import TrainedPolicy, TrainingRun
+from s2bl_cli.training.selectors import Selector
 from s2bl_cli.training.settings import TrainSettings
 
 ACTIONS = 3
@@ -143,6 +145,17 @@ def test_prior_is_fitted_once(log: Path, tmp_path: Path) -> None:
     assert _same(trained, whole)
 
 
+def test_estimate_of_minus_infinity_is_kept(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy that gives the held-out actions no weight has it, and JSON has no word for it."""
+    monkeypatch.setattr("s2bl_cli.training.selectors.SNIPS", Selector(lambda held: -math.inf))
+    settings = train_settings(**SMALL, patience=3, holdout=0.3)
+    path = str(tmp_path / "run.checkpoint")
+    assert _run(log, settings, Checkpoint(path), 13) is None
+    trained = _run(log, settings, Checkpoint(path), resume=True)
+    assert trained is not None
+    assert [value for _, name, value in trained[0].curve if name == "snips"] == [-math.inf] * 3
+
+
 def test_checkpoint_of_an_epoch_is_gone_on_from(log: Path, tmp_path: Path) -> None:
     settings = train_settings(**SMALL, lam="0.1,1")
     path = str(tmp_path / "run.checkpoint")
@@ -223,7 +236,7 @@ def test_resumed_command_writes_the_same_bytes(
     monkeypatch.chdir(tmp_path)
     ran = run(*words, "-o", "parts/", "--history", "parts.parquet", "--resume")
     assert ran.code == 0
-    assert ran.stderr.startswith(f"going on from {name}\n")
+    assert ran.stderr.startswith(f"resuming from {name}\n")
     whole, parts = (
         {path.name: path.read_bytes() for path in (tmp_path / folder).iterdir()} for folder in ("whole", "parts")
     )
@@ -279,7 +292,7 @@ def _refused(run: Callable[..., Any], folder: Path, *words: Any) -> str:
     ran = run("train", *words, "--resume", "-o", "p.safetensors")
     assert (ran.code, ran.stdout) == (2, "")
     assert not (folder / "p.safetensors").exists()
-    line: str = ran.stderr.removeprefix("going on from p.checkpoint\n")
+    line: str = ran.stderr.removeprefix("resuming from p.checkpoint\n")
     assert line.count("\n") == 1
     return line
 
@@ -351,7 +364,8 @@ FORGED: dict[str, Change] = {
     "sums of another shape": _at(*STATE, "totals", "risk", value=np.zeros((2, 2, 3), np.float32)),
     "sums of no steps": _at(*STATE, "steps", value={}),
     "no curve": _at(*TRACKER, "curves", "0.0"),
-    "a curve of words": _at(*TRACKER, "curves", "0.0", value=[["a", "b", "c"]]),
+    "a curve of words": _at(*TRACKER, "curves", "0.0", value={"epoch": ["a"], "name": ["b"], "value": ["c"]}),
+    "a curve of columns that differ": _at(*TRACKER, "curves", "0.0", "name", value=[]),
     "a best of another shape": _at(*TRACKER, "best", value=np.zeros((3, 3, 3))),
     "an epoch before the first": _at(*STATE, "epoch", value=-1),
     "an epoch of words": _at(*STATE, "epoch", value="one"),
@@ -363,7 +377,7 @@ FORGED: dict[str, Change] = {
     "results of a number": _at("stages", value={"training": 7}),
     "a result of nothing": _at("stages", value={"training": {"0,0,0": {}}}),
     "a result of words": _at(
-        "stages", value={"training": {"0,0,0": {"tensors": "a", "held_out": None, "curve": [], "best_epoch": 1}}}
+        "stages", value={"training": {"0,0,0": {"tensors": "a", "held_out": None, "curve": {}, "best_epoch": 1}}}
     ),
 }
 

@@ -218,6 +218,15 @@ def test_folds_choose_then_train_on_all_known_rows(log: Path) -> None:
     assert _far(networks[0].policy, alone) == 0
 
 
+@pytest.mark.parametrize(
+    "flags", [{"folds": 2}, {"holdout": 0.3, "select_on": "argmax"}, {"holdout": 0.3, "patience": 2}]
+)
+def test_methods_with_a_fitted_prior_are_selected_too(log: Path, flags: dict[str, Any]) -> None:
+    """The prior itself is no candidate: it is fitted once per fold, to its last epoch."""
+    (kept,) = train_all(log, method="b-crm", lam="0.01,1", select="snips", **flags, **FEW)
+    assert kept.candidate.hyperparameters["lam"] in (0.01, 1.0)
+
+
 def test_estimate_of_folds_is_of_every_known_row_held_out_once(rows: LogArrays, log: Path) -> None:
     """By hand: each fold's rows weighed by the policy that has not seen them."""
     (kept,) = train_all(log, lam="0.001,1", select="ips", folds=2, **FEW)

@@ -116,7 +116,8 @@ def _sample(
     rows: Rows, *, mixed: bool, risk: bool = True, reg: bool = True, batch_size: int = 16, epoch: int = 0
 ) -> Sample:
     order = Order([fold.seed for fold in FOLDS], epoch, 0)
-    return sample(rows, 5, batch_size, order, mixed=mixed, has_risk=risk, has_regulariser=reg)
+    on_known = len(rows.regularised[0]) < rows.total
+    return sample(rows, 5, batch_size, order, mixed=mixed, reg_on_known=on_known, has_risk=risk, has_regulariser=reg)
 
 
 def _known(drawn: Sample) -> Tensor:

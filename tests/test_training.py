@@ -31,6 +31,7 @@ from s2bl_cli.policies.stacked import StackedPolicies
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.learner import Run
+from s2bl_cli.training.loop import Loop, Metrics, TrainState
 from s2bl_cli.training.rows import Rows, rows_on_device
 from s2bl_cli.training.sampling import Order, sample
 from s2bl_cli.training.settings import TrainSettings
@@ -273,13 +274,32 @@ def _tensors(rows: Rows) -> list[torch.Tensor]:
     return [one for value in rows if value is not None for one in (value if isinstance(value, tuple) else (value,))]
 
 
+@pytest.mark.parametrize("sampling", ["paired", "mixed"])
+@pytest.mark.parametrize("method", METHODS)
+def test_whole_epochs_stay_on_the_policys_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, sampling: str
+) -> None:
+    """As beside a GPU: what is made without saying where comes up elsewhere, and fails."""
+    real = Loop.train_epoch
+
+    def train_epoch(loop: Loop, state: TrainState) -> Metrics:
+        with default_device_elsewhere():
+            return real(loop, state)
+
+    monkeypatch.setattr(Loop, "train_epoch", train_epoch)
+    log = _log(tmp_path / "log.parquet", blobs(known=0.5))
+    assert train(log, method=method, sampling=sampling).training_rows == 300
+
+
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_tensors_of_a_step_live_on_the_policys_device(model: str) -> None:
     rows = _rows()
     network = build_network(NetworkSpec(model, ContextSpec("float32", (ACTIONS,)), ACTIONS, (4,) * (model == "mlp")))
     policies: TrainablePolicies = StackedPolicies([network], 1) if model == "linear" else SinglePolicy(network)
     with default_device_elsewhere():
-        drawn = sample(rows, 2, 8, Order([0], 0, 0), mixed=False, has_risk=True, has_regulariser=True)
+        drawn = sample(
+            rows, 2, 8, Order([0], 0, 0), mixed=False, reg_on_known=False, has_risk=True, has_regulariser=True
+        )
         inputs = policies.inputs(drawn.rows, rows.action[drawn.rows])[0]
         log_pi = policies.log_pi(rows.context, inputs)
         log_policy = policies.log_policy(rows.context, inputs)
@@ -295,6 +315,14 @@ def test_bf16_learns_what_fp32_learns(tmp_path: Path) -> None:
         assert bf16.tensors[name].dtype == np.float32
         np.testing.assert_allclose(bf16.tensors[name], value, atol=0.2)
     assert any(not np.array_equal(bf16.tensors[name], value) for name, value in fp32.tensors.items())
+
+
+def test_distance_from_a_prior_in_bf16(tmp_path: Path) -> None:
+    """The prior is laid out as the policies are that it is compared with."""
+    log = _log(tmp_path / "log.parquet", blobs())
+    fp32, bf16 = (train(log, method="b-crm", model="mlp", hidden="4", precision=kind) for kind in ("fp32", "bf16"))
+    for name, value in fp32.tensors.items():
+        np.testing.assert_allclose(bf16.tensors[name], value, atol=0.2)
 
 
 def test_bf16_that_the_machine_cannot_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import torch
@@ -15,6 +16,7 @@ from s2bl_cli.training.data import TrainingData
 from s2bl_cli.training.expected_rewards import ExpectedRewards
 from s2bl_cli.training.rows import Rows, rows_on_device
 from s2bl_cli.training.sampling import Order, Sample, sample
+from s2bl_cli.training.statistics import TrainRows
 
 _NOT_NEEDED: Any = None
 
@@ -111,28 +113,23 @@ class Batches:
         return (*self.risk.needs, *self.regulariser.needs)
 
     def rows(self, epoch: int) -> Iterator[Rows]:
-        """The rows of an epoch on the device, part by part."""
-        for part in self.data.parts(epoch):
-            yield rows_on_device(
-                part,
-                self.folds,
-                self.data.statistics,
-                self.expected,
-                reg_on_known=self.reg_on_known,
-                device=self.device,
-            )
+        """The rows of an epoch on the device: all of them, which stay there, or part by part."""
+        return map(self._on_device, self.data.parts(epoch)) if self.data.streamed else iter(self._resident)
 
-    def resident(self) -> list[Rows] | None:
-        """The rows, where they stay on the device; None where every epoch brings new parts."""
-        return None if self.data.streamed else list(self.rows(0))
+    @cached_property
+    def _resident(self) -> list[Rows]:
+        return list(map(self._on_device, self.data.parts(0)))
 
-    def epoch(
-        self, epoch: int, start: int, policies: TrainablePolicies, resident: list[Rows] | None
-    ) -> Iterator[tuple[int, Batch]]:
+    def _on_device(self, part: TrainRows) -> Rows:
+        return rows_on_device(
+            part, self.folds, self.data.statistics, self.expected, reg_on_known=self.reg_on_known, device=self.device
+        )
+
+    def epoch(self, epoch: int, start: int, policies: TrainablePolicies) -> Iterator[tuple[int, Batch]]:
         """The steps of an epoch from `start` on, with their numbers. Steps whose rows no term sees are left out."""
         total = self.data.statistics.rows
         seen = 0
-        for number, rows in enumerate(self.rows(epoch) if resident is None else resident):
+        for number, rows in enumerate(self.rows(epoch)):
             first, seen = seen // self.batch_size, seen + rows.total
             # Whole batches over the epoch, wherever a part ends.
             after = self.data.steps_per_epoch(self.batch_size) if seen == total else seen // self.batch_size
@@ -150,6 +147,7 @@ class Batches:
             self.batch_size,
             order,
             mixed=self.mixed,
+            reg_on_known=self.reg_on_known,
             has_risk=LOG_PI in self.risk.needs,
             has_regulariser=bool({LOG_PI, LOG_POLICY} & set(self.regulariser.needs)),
         )

@@ -52,6 +52,8 @@ class Checkpoint:
             raise damaged_checkpoint(str(self.path)) from error
 
     def is_due(self, epoch: int) -> bool:
+        if self.path is None:
+            return False
         minutes = (time.monotonic() - self._written_at) / 60
         by_epochs = self._every_epochs is not None and epoch % self._every_epochs == 0
         return by_epochs or (self._every_minutes is not None and minutes >= self._every_minutes)

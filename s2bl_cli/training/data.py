@@ -31,7 +31,6 @@ class TrainingData:
     def __init__(self, log: Log, columns: tuple[str, ...], *, streamed: bool, sample_known: bool) -> None:
         self._log, self._columns, self.streamed = log, columns, streamed
         self._whole: TrainRows | None = None
-        self.reads = 0  # of the log, contexts or not
         if log.rows == 0:
             raise ContractError(f"{log.name}: it has no rows")
         if streamed:
@@ -39,7 +38,6 @@ class TrainingData:
         else:
             arrays = log.read(columns)
             self._whole = TrainRows(arrays.take(~arrays.is_test), np.flatnonzero(~arrays.is_test))
-            self.reads += 1
         sample_bytes = (SAMPLE_BYTES if streamed else 1 << 62) if sample_known else None
         self.statistics: Statistics = count_rows(self.scan(), log.spec.actions, sample_bytes=sample_bytes)
         if self.statistics.rows == 0:
@@ -50,7 +48,6 @@ class TrainingData:
         if self._whole is not None:
             yield self._whole
             return
-        self.reads += 1
         columns = self._columns if contexts else tuple(name for name in self._columns if name not in _WIDE)
         first = 0
         for batch in self._log.batches(columns):

@@ -11,11 +11,10 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.contract.policies import NetworkSpec
-from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.objectives.hyperparameters import NU
 from s2bl_cli.objectives.objective import Objective
 from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Regulariser, Risk
-from s2bl_cli.policies.network import PolicyNetwork, build_network, on_device
+from s2bl_cli.policies.network import PolicyNetwork, build_network, network_from, on_device
 from s2bl_cli.policies.single import SinglePolicy
 from s2bl_cli.policies.stacked import StackedPolicies, is_stackable, parameter_count
 from s2bl_cli.policies.trainable import TrainablePolicies
@@ -38,7 +37,7 @@ _MOST_TOGETHER = 1 << 27
 
 
 class GradientLearner:
-    """Fits the objective of the settings, or of other terms that are given."""
+    """Fits the objective of the settings, or of other terms that are given; then it need not predict held-out rows."""
 
     def __init__(
         self,
@@ -46,8 +45,10 @@ class GradientLearner:
         spec: NetworkSpec,
         risk: Risk | None = None,
         regulariser: Regulariser | None = None,
+        *,
+        validates: bool = True,
     ) -> None:
-        self._settings, self._spec = settings, spec
+        self._settings, self._spec, self._validates = settings, spec, validates
         self._risk = risk or settings.risk_term
         self._regulariser = regulariser or settings.regulariser_term
 
@@ -107,7 +108,7 @@ class GradientLearner:
             settings.batch_size,
             run.device,
         )
-        prior = self._prior(data, folds, run) if PRIOR in self._regulariser.needs else None
+        prior = self._prior(data, folds, run, bf16=bf16) if PRIOR in self._regulariser.needs else None
         starts = [start_network(self._spec, data, fold.seed, run) for fold in folds]
         policies = self._policies(starts, len(stack[0]), bf16=bf16, compiled=run.compiled)
         optimizer = OPTIMIZERS.load(settings.optimizer or "")(policies.parameters, settings.weight_decay)
@@ -119,7 +120,6 @@ class GradientLearner:
             settings.epochs or 0,
             prior,
             run.should_stop,
-            batches.resident(),
         )
         tracker = self._tracker(loop, stack, run)
         state = TrainState(policies, optimizer, (len(stack), len(stack[0])))
@@ -150,7 +150,7 @@ class GradientLearner:
         yield from tracker.results(state.epoch, policies)
 
     def _policies(
-        self, starts: Sequence[PolicyNetwork], policies: int, *, bf16: bool = False, compiled: bool = False
+        self, starts: Sequence[PolicyNetwork], policies: int, *, bf16: bool, compiled: bool
     ) -> TrainablePolicies:
         if is_stackable(self._spec) and not bf16 and not compiled:
             return StackedPolicies(starts, policies)
@@ -182,16 +182,17 @@ class GradientLearner:
         settings, batches = self._settings, loop.batches
         selector = SELECTORS.load(settings.selector)
         predictions = None
-        if any(fold.start < fold.stop for fold in batches.folds):
+        if self._validates and any(fold.start < fold.stop for fold in batches.folds):
             known = batches.data.statistics.sample
             models = None
             if selector.needs_model and known is not None:
                 models = fold_models(known, batches.folds, self._spec.actions, run.device)
             nu = [[candidate.hyperparameters.get("nu", NU.default) for candidate in row] for row in stack]
-            resident = loop.resident
-            rows = (lambda: batches.rows(0)) if resident is None else (lambda: iter(resident))
-            predictions = HeldOutPredictions(rows, nu, models, settings.select_on == "argmax")  # type: ignore[arg-type]
-        return Tracker(stack, predictions, settings.selector, selector, settings.patience)
+            rows = partial(batches.rows, 0)
+            argmax = settings.select_on == "argmax"
+            predictions = HeldOutPredictions(rows, nu, models, argmax, self._spec.actions)  # type: ignore[arg-type]
+        patience = settings.patience if self._validates else None
+        return Tracker(stack, predictions, settings.selector, selector, patience)
 
     def _expected_rewards(
         self, data: TrainingData, folds: Sequence[Fold], device: torch.device
@@ -210,19 +211,20 @@ class GradientLearner:
             data.scan(contexts=any(expectation.needs_contexts for expectation in expected.expectations))
         )
 
-    def _prior(self, data: TrainingData, folds: Sequence[Fold], run: Run) -> Sequence[Tensor]:
+    def _prior(self, data: TrainingData, folds: Sequence[Fold], run: Run, *, bf16: bool) -> Sequence[Tensor]:
         """θ₀ of lpr: the given policy's, or one fitted to the logged actions of the regularised rows."""
         if run.prior is not None:
             tensors = [run.prior.policy.tensors] * len(folds)
         else:
             # Plain cross-entropy with the logged actions: wce sharpened by β = 0.
-            settings = replace(self._settings, patience=None, select=None)
-            imitation = GradientLearner(settings, self._spec, RISKS.load("none"), REGULARISERS.load("wce"))
+            terms = RISKS.load("none"), REGULARISERS.load("wce")
+            imitation = GradientLearner(self._settings, self._spec, *terms, validates=False)
             candidates = [Candidate(fold, 0, {"lam": 1.0, "sharpen": 0.0, "cap": 1.0}) for fold in folds]
-            prior_run = run.stage(f"{run.name}-prior")
+            prior_run = replace(run, stage=f"{run.stage}-prior", keeps_tensors=True)
             fitted = prior_run.results(lambda: imitation.fit(data, candidates, prior_run), candidates)
             tensors = [result.tensors for result in fitted]
-        return self._policies([_network(self._spec, prior, run.device) for prior in tensors], 1).parameters
+        networks = [on_device(network_from(self._spec, prior, "the prior"), run.device) for prior in tensors]
+        return self._policies(networks, 1, bf16=bf16, compiled=run.compiled).parameters
 
 
 def start_network(spec: NetworkSpec, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:
@@ -235,9 +237,3 @@ def start_network(spec: NetworkSpec, data: TrainingData, seed: int, run: Run) ->
     else:
         network.standardise_with(data.statistics.shift, data.statistics.scale)
     return on_device(network, run.device)
-
-
-def _network(spec: NetworkSpec, tensors: Tensors, device: torch.device) -> PolicyNetwork:
-    network = build_network(spec)
-    network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()})
-    return on_device(network, device)

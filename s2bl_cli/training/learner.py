@@ -2,6 +2,7 @@
 
 import contextlib
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 import torch
@@ -32,63 +33,42 @@ class Learner(Protocol):
         ...
 
 
+@dataclass(frozen=True)
 class Run:
     """What a learner is given besides data and candidates: one stage of a training run."""
 
-    def __init__(
-        self,
-        device: torch.device,
-        *,
-        stage: str = "training",
-        checkpoint: Checkpoint | None = None,
-        should_stop: Callable[[], bool] = lambda: False,
-        console: Console | None = None,
-        compiled: bool = False,
-        prior: LoadedPolicy | None = None,
-        keeps_tensors: bool = True,
-    ) -> None:
-        self.device, self.compiled, self.prior = device, compiled, prior
-        self.should_stop = should_stop  # asked between two steps; if so, raise Interrupted
-        self.name, self._keeps_tensors = stage, keeps_tensors
-        self.checkpoint = checkpoint or Checkpoint()
-        self._console = console or Console(quiet=True)
-
-    def stage(self, name: str, *, keeps_tensors: bool = True) -> "Run":
-        """The same run, at another fit. Without tensors, results are for selecting only."""
-        return Run(
-            self.device,
-            stage=name,
-            checkpoint=self.checkpoint,
-            should_stop=self.should_stop,
-            console=self._console,
-            compiled=self.compiled,
-            prior=self.prior,
-            keeps_tensors=keeps_tensors,
-        )
+    device: torch.device
+    stage: str = "training"
+    checkpoint: Checkpoint = field(default_factory=Checkpoint)
+    should_stop: Callable[[], bool] = lambda: False  # asked between two steps; if so, raise Interrupted
+    console: Console = field(default_factory=lambda: Console(quiet=True))
+    compiled: bool = False
+    prior: LoadedPolicy | None = None
+    keeps_tensors: bool = True  # else results are for selecting only
 
     def results(self, fit: Callable[[], Iterator[Result]], candidates: Sequence[Candidate]) -> list[Result]:
         """Fit what is not finished yet; the results of all candidates, in their order."""
         stages = self.checkpoint.content["stages"]
         with self.checkpoint.checked():
-            before = stages.setdefault(self.name, {})
+            before = stages.setdefault(self.stage, {})
             results = {c.key: result_from(c, before[c.key]) for c in candidates if c.key in before}
         try:
             for result in fit():
                 key = result.candidate.key
                 results[key] = result
                 if self.checkpoint.path is not None:
-                    stages[self.name][key] = result.content(with_tensors=self._keeps_tensors)
+                    stages[self.stage][key] = result.content(with_tensors=self.keeps_tensors)
         except Interrupted:
             self.checkpoint.write()
             raise
         with self.checkpoint.checked():
             current = self.checkpoint.content["current"]
-            if current is not None and current["stage"] == self.name:
+            if current is not None and current["stage"] == self.stage:
                 self.checkpoint.content["current"] = None
         return [results[candidate.key] for candidate in candidates]
 
     def unfinished(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        done = self.checkpoint.content["stages"].get(self.name, {})
+        done = self.checkpoint.content["stages"].get(self.stage, {})
         return [candidate for candidate in candidates if candidate.key not in done]
 
     @contextlib.contextmanager
@@ -96,17 +76,17 @@ class Run:
         """The state of these candidates, if the checkpoint was written in their midst. Use it inside the block."""
         current = self.checkpoint.content["current"]
         with self.checkpoint.checked():
-            is_current = current is not None and (current["stage"], current["key"]) == (self.name, key)
+            is_current = current is not None and (current["stage"], current["key"]) == (self.stage, key)
             yield current["state"] if is_current else None
 
     def keep(self, key: str, state: dict[str, Any], epoch: int, step: int) -> None:
         """Put the state of these candidates into the checkpoint, which is written when the run is interrupted."""
         self.checkpoint.content["current"] = {
-            "stage": self.name, "key": key, "epoch": epoch, "step": step, "state": state
+            "stage": self.stage, "key": key, "epoch": epoch, "step": step, "state": state
         }  # fmt: skip
 
     @contextlib.contextmanager
     def progress(self, name: str, epochs: int) -> Iterator[Callable[[int, str], None]]:
         """`advance(epochs_done, note)` moves a bar."""
-        with self._console.progress(f"{self.name} {name}", epochs, "epochs") as advance:
+        with self.console.progress(f"{self.stage} {name}", epochs, "epochs") as advance:
             yield advance

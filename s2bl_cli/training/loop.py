@@ -15,7 +15,6 @@ from s2bl_cli.policies.optimizer import Optimizer
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.training.batches import Batches, Forward
 from s2bl_cli.training.interruption import Interrupted
-from s2bl_cli.training.rows import Rows
 
 Schedule = Callable[[int, int, int], float]
 Metrics = dict[str, Tensor]  # of an epoch, (G, C) each, on the CPU
@@ -42,9 +41,11 @@ class Sums:
 
     def metrics(self, lam: float | Tensor) -> Metrics:
         """The means. The one device sync of the epoch."""
-        means = {n: self.totals[n].mean(-1) / self.steps[n] for n in ("risk", "regulariser") if n in self.totals}
-        loss: Tensor = means.get("risk", torch.zeros(1, 1)) + lam * means.get("regulariser", 0.0)
-        return {"loss": loss.cpu(), **{name: mean.cpu() for name, mean in means.items()}}
+        names = [name for name in ("risk", "regulariser") if name in self.totals]
+        means: Metrics = {name: (self.totals[name].mean(-1) / self.steps[name]).cpu() for name in names}
+        weight = lam.cpu() if isinstance(lam, Tensor) else lam
+        nothing = torch.zeros(1, 1, device="cpu")
+        return {"loss": means.get("risk", nothing) + weight * means.get("regulariser", nothing), **means}
 
 
 @dataclass
@@ -104,21 +105,20 @@ class Loop:
     epochs: int
     prior: Sequence[Tensor] | None
     should_stop: Callable[[], bool]
-    resident: list[Rows] | None
 
     def train_epoch(self, state: TrainState) -> Metrics:
         """One pass over the data, from state.step on. Raises Interrupted between two steps."""
         objective, policies, needs = self.objective, state.policies, self.batches.needs
         per_epoch = self.batches.data.steps_per_epoch(self.batches.batch_size)
         policies.training(True)
-        for step, batch in self.batches.epoch(state.epoch, state.step, policies, self.resident):
+        for step, batch in self.batches.epoch(state.epoch, state.step, policies):
             if self.should_stop():
                 raise Interrupted
             seen = Forward(policies, batch, needs, self.prior)  # log π of the batch's rows: (G, C, rows)
             risk = objective.risk(seen.known())
             regulariser = objective.regulariser(seen.all())
 
-            loss = risk + objective.lam * regulariser  # the only λ
+            loss = risk + objective.lam * regulariser  # the only place where λ weighs the gradient
 
             seen.backward(loss.slope)
             done = state.epoch * per_epoch + step

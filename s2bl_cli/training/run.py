@@ -14,6 +14,7 @@ from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
 from s2bl_cli.errors import ContractError, SettingError
 from s2bl_cli.objectives.terms import FILLED_COSTS, PI0, REWARD_WEIGHT
+from s2bl_cli.policies.network import network_from
 from s2bl_cli.policies.settings import parse_hidden
 from s2bl_cli.registry import SELECTORS, load_target
 from s2bl_cli.settings import flag, recorded
@@ -105,7 +106,7 @@ class TrainingRun:
         settings = self.settings
         folds = [fold for seed in settings.seed_list for fold in all_folds(seed, settings.folds or 0)]
         candidates = [candidate for fold in folds for candidate in self._candidates(data, fold)]
-        results = self._fit(data, learner, candidates, run.stage("choosing", keeps_tensors=False))
+        results = self._fit(data, learner, candidates, replace(run, stage="choosing", keeps_tensors=False))
         selected = {}
         for seed in settings.seed_list:
             by_number: dict[int, list[Result]] = {}
@@ -226,6 +227,7 @@ class TrainingRun:
             mismatch = f"its model is {given}, not {wanted}"
         if mismatch is not None:
             raise ContractError(f"{prior.name} is no prior for {self.log.name}: {mismatch}")
+        network_from(spec, prior.policy.tensors, prior.name)  # every tensor as the model has it
 
     def _check_fold(self, data: TrainingData, fold: Fold) -> None:
         """Which rows are held out is chance: of few rows it may be none or all."""
@@ -259,7 +261,7 @@ def train_with_checkpoint(
     """As the command line does it. Ctrl-C and SIGTERM stop it between two steps, and the checkpoint is written."""
     if options.resume:
         is_there = checkpoint.resume(training.identity)
-        console.say(f"going on from {checkpoint.path}" if is_there else "no checkpoint: starting from the beginning")
+        console.say(f"resuming from {checkpoint.path}" if is_there else "no checkpoint: starting from the beginning")
     with noted_signals() as interruption:
         run = Run(
             device,

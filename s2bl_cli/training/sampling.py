@@ -41,32 +41,43 @@ class Sample(NamedTuple):
 
 
 def sample(
-    rows: Rows, steps: int, batch_size: int, order: Order, *, mixed: bool, has_risk: bool, has_regulariser: bool
+    rows: Rows,
+    steps: int,
+    batch_size: int,
+    order: Order,
+    *,
+    mixed: bool,
+    reg_on_known: bool,
+    has_risk: bool,
+    has_regulariser: bool,
 ) -> Sample:
     """Draw the batches of a part."""
     if mixed and (has_risk or has_regulariser):
         # Both terms on the known rows: batches of them. Else batches of all rows.
-        on_known = has_regulariser and len(rows.regularised[0]) < rows.total
+        on_known = has_regulariser and reg_on_known
         source = rows.regularised if on_known else (torch.arange(rows.total, device=rows.p.device),) * len(rows.held)
-        index = _batches(source, steps, batch_size, order, KNOWN)
+        index = _batches(source, steps, batch_size, order, KNOWN, rows.p.device)
         return Sample(
             index, index.shape[-1] if has_risk else 0, 0 if has_regulariser else index.shape[-1], not on_known
         )
-    known = _batches(rows.known if has_risk else (), steps, batch_size, order, KNOWN)
+    known = _batches(rows.known if has_risk else (), steps, batch_size, order, KNOWN, rows.p.device)
     # The known rows are among the regularised ones or the other way round, so as many are the same.
     if has_risk and has_regulariser and list(map(len, rows.known)) == list(map(len, rows.regularised)):
         return Sample(known, known.shape[-1], 0)
-    regularised = _batches(rows.regularised if has_regulariser else (), steps, batch_size, order, REGULARISED)
+    on_rows = rows.regularised if has_regulariser else ()
+    regularised = _batches(on_rows, steps, batch_size, order, REGULARISED, rows.p.device)
     if known.shape[-1] and regularised.shape[-1]:
         return Sample(torch.cat([known, regularised], dim=-1), known.shape[-1], known.shape[-1])
     return Sample(known if known.shape[-1] else regularised, known.shape[-1], known.shape[-1])
 
 
-def _batches(rows: Sequence[Tensor], steps: int, batch_size: int, order: Order, term: int) -> Tensor:
+def _batches(
+    rows: Sequence[Tensor], steps: int, batch_size: int, order: Order, term: int, device: torch.device
+) -> Tensor:
     """(steps, G, rows), as many rows as the smallest fold allows; none where a fold has none."""
     size = min((batch_size, *map(len, rows))) if rows else 0
     if size == 0:
-        return torch.empty(steps, max(len(rows), 1), 0, dtype=torch.int64)
+        return torch.empty(steps, max(len(rows), 1), 0, dtype=torch.int64, device=device)
     shuffled = [indices[order.of(g, term, len(indices)).to(indices.device)] for g, indices in enumerate(rows)]
     return torch.stack([in_turn(indices, steps, size) for indices in shuffled], dim=1)
 

@@ -39,7 +39,7 @@ class Result:
         return {
             "tensors": self.tensors if with_tensors else {},
             "held_out": None if self.held_out is None else self.held_out._asdict(),
-            "curve": [list(point) for point in self.curve],
+            "curve": _curve_content(self.curve),
             "best_epoch": self.best_epoch,
         }
 
@@ -57,8 +57,15 @@ def _held_out_from(content: dict[str, Any]) -> HeldOut:
     return held
 
 
-def _curve_from(content: list[Any]) -> Curve:
-    return [(int(epoch), str(name), float(value)) for epoch, name, value in content]
+def _curve_content(curve: Curve) -> dict[str, Any]:
+    """For a checkpoint. Values are an array: an estimate may be −∞, which JSON has no word for."""
+    epochs, names, values = zip(*curve, strict=True) if curve else ((), (), ())
+    return {"epoch": np.array(epochs, np.int64), "name": list(names), "value": np.array(values, np.float64)}
+
+
+def _curve_from(content: dict[str, Any]) -> Curve:
+    points = zip(content["epoch"], content["name"], content["value"], strict=True)
+    return [(int(epoch), str(name), float(value)) for epoch, name, value in points]
 
 
 def joined(parts: Sequence[HeldOut]) -> HeldOut:
@@ -74,6 +81,7 @@ class HeldOutPredictions:
     nu: Sequence[Sequence[float]]  # (G, C)
     models: Sequence[CostModel] | None  # one per fold, for selectors that need one
     argmax: bool
+    actions: int
 
     def __call__(self, policies: TrainablePolicies) -> list[list[HeldOut]]:
         parts = [self._of_part(policies, rows) for rows in self.rows()]
@@ -89,7 +97,8 @@ class HeldOutPredictions:
             index[g, : len(held)] = held
         expected = self._expected_costs(rows, index)
         logged, values = [], []
-        at_once = self._rows_at_once(policies, rows, index)
+        policies_at_once = len(self.nu) * len(self.nu[0])
+        at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // (policies_at_once * self.actions)))
         for start in range(0, most, at_once):
             part = index[:, start : start + at_once]
             action = rows.action[part]  # (G, rows)
@@ -101,23 +110,15 @@ class HeldOutPredictions:
             if expected is not None:
                 values.append((pi * expected[:, None, start : start + at_once]).sum(-1))
         policies.training(True)
-        pi_logged = torch.cat(logged, -1) if logged else torch.zeros(len(self.nu), len(self.nu[0]), 0)
+        pi_logged = torch.cat(logged, -1) if logged else rows.p.new_zeros(len(self.nu), len(self.nu[0]), 0)
         pi_value = torch.cat(values, -1) if values else torch.full_like(pi_logged, math.nan)
-        model_logged = torch.full(index.shape, math.nan)
+        model_logged = rows.p.new_full(index.shape, math.nan)
         if expected is not None:
             model_logged = expected.gather(-1, rows.action[index].unsqueeze(-1)).squeeze(-1)
         return [
             [_held_out(rows, g, pi_logged[g, c], nu, pi_value[g, c], model_logged[g]) for c, nu in enumerate(nus)]
             for g, nus in enumerate(self.nu)
         ]
-
-    def _rows_at_once(self, policies: TrainablePolicies, rows: Rows, index: Tensor) -> int:
-        if not index.shape[1]:
-            return _ROWS_AT_ONCE
-        first = index[:, :1]
-        (inputs,) = policies.inputs(first[None], rows.action[first][None])
-        cells_per_row = policies.log_policy(rows.context, inputs).numel()
-        return max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // cells_per_row))
 
     def _expected_costs(self, rows: Rows, index: Tensor) -> Tensor | None:
         """q̂ of the held-out rows, by models that have not seen their feedback: (G, rows, actions)."""
@@ -211,7 +212,7 @@ class Tracker:
     def content(self) -> dict[str, Any]:
         """For a checkpoint."""
         return {
-            "curves": {key: [list(point) for point in curve] for key, curve in self._curves.items()},
+            "curves": {key: _curve_content(curve) for key, curve in self._curves.items()},
             "best": self._best.copy(),
             "best_epoch": self._best_epoch.copy(),
             "best_tensors": self._best_tensors,
