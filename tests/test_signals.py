@@ -158,7 +158,10 @@ def test_an_interrupted_wait_for_a_pipe_leaves_no_copy_of_it(tmp_path: Path, mon
     command = [sys.executable, "-m", "s2bl_cli", "inspect", "-"]
     process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     try:
-        _until(lambda: names(tmp_path) != [])  # where it keeps what comes
+        assert process.stdin is not None
+        process.stdin.write(bytes(1 << 20))
+        process.stdin.flush()
+        _until(lambda: any(path.stat().st_size for path in tmp_path.iterdir()))  # it waits for more
         process.send_signal(signal.SIGINT)
         _, stderr = process.communicate(timeout=HANGS)
     finally:

@@ -43,7 +43,7 @@ install_packages() { # a terminal shows pip's progress, anything else the large 
     rm -f "$installing" # pip changes nothing before it has everything, so there is nothing to repair
     ! grep -qE "Retrying|[Mm]ax retries|timed out|Connection(Error| )|ProxyError" "$log" ||
         fail "$venv: the packages cannot be downloaded, there seems to be no network: run make again when there is one (pip's words: $log)"
-    fail "$venv: pip failed ($(grep -i "error:" "$log" | tail -n 1)): see $log; if pyproject.toml has changed, run make lock"
+    fail "$venv: pip failed ($(grep -i "error:" "$log" | head -n 1)): see $log; if pyproject.toml has changed, run make lock"
 }
 
 if [ -e "$installing" ]; then
