@@ -50,7 +50,7 @@ def fit(contexts, batches, settings):
     # As in the package, the last map is the one that the actions share.
     weight = nn.Parameter(torch.zeros(logs, features, folds, actions + 1))
     bias = nn.Parameter(torch.zeros(logs, folds, actions + 1))
-    optimizer = Adam([weight, bias], settings.lr)
+    optimizer = Adam([weight, bias])
     bias_ridge = 1 / settings.spread**2 / learned_rows[:, :, None]  # (logs, folds, 1)
     weight_ridge = features * bias_ridge[:, None]
     mean_weight, mean_bias, averaged = torch.zeros_like(weight.data), torch.zeros_like(bias.data), 0
@@ -67,7 +67,7 @@ def fit(contexts, batches, settings):
         by_kind = errors.transpose(1, 2).reshape(logs, kinds, -1)
         weight.grad = torch.bmm(turned, by_kind).view_as(weight) + weight_ridge * weight.data
         bias.grad = errors.sum(dim=2) + bias_ridge * bias.data
-        optimizer.step()
+        optimizer.step(settings.lr)
         if step >= steps // 2:
             mean_weight += weight.data
             mean_bias += bias.data

@@ -163,15 +163,15 @@ class Logs:
         return [high - (high - low) * one for one, (low, high) in zip(fitted, ranges, strict=True)]
 
     def _own_observations(self):
-        """The linear model or the one with random features, whichever foretells the rows of other folds better."""
-        features, linear, bent, batches = self.world.features, [], [], []
+        """The linear model or the one with random features, whichever predicts the rows of other folds better."""
+        features, linear, nonlinear, batches = self.world.features, [], [], []
         for (x, a, _, known), fold, seed in self._each():
             settings = CostModelSettings(folds=FOLDS, seed=seed)
             random = RandomFeatures(features[x], _HIDDEN, seed, torch.device("cpu"))(features)
             linear.append(cell_fits.standardised(features, x))
-            bent.append(cell_fits.standardised(random, x))
+            nonlinear.append(cell_fits.standardised(random, x))
             batches.append(cell_fits.Batches(x, a, known.astype(float), fold, (KINDS, ACTIONS), FOLDS, settings))
-        fitted = [cell_fits.fit(contexts, batches, settings) for contexts in (linear, bent)]
+        fitted = [cell_fits.fit(contexts, batches, settings) for contexts in (linear, nonlinear)]
         chosen = []
         for i, ((x, a, _, known), fold, _) in enumerate(self._each()):
             both = [np.maximum(of[i][fold, x, a], LEAST_PROBABILITY).astype(float) for of in fitted]
@@ -186,7 +186,7 @@ class Logs:
             np.testing.assert_allclose(self.q[0][j], -own.predict(features, np.full(KINDS, j)), atol=1e-4)
         if self.world.missing_by is not None:
             settings = CostModelSettings(folds=FOLDS, seed=self.seeds[0])
-            own = cross_fit_observation(features[x], a, known, fold, ACTIONS, settings, may_bend=True)
+            own = cross_fit_observation(features[x], a, known, fold, ACTIONS, settings, nonlinear=True)
             np.testing.assert_allclose(self.seen[0], own.probability(features[x], a, fold), atol=1e-4)
 
 

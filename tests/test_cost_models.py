@@ -130,7 +130,7 @@ def test_observation_model_learns_who_answers() -> None:
     assert probability[x == 1].mean() == pytest.approx(0.2, abs=0.03)
 
 
-def test_observation_model_bends_where_that_foretells_better() -> None:
+def test_observation_model_is_nonlinear_where_that_predicts_better() -> None:
     """Known with probability 0.9 where |x| > 1 and 0.1 elsewhere, which no line tells. Where one does, it is taken."""
     rng = np.random.default_rng(0)
     context = rng.uniform(-2, 2, (4000, 1)).astype(np.float32)
@@ -139,9 +139,9 @@ def test_observation_model_bends_where_that_foretells_better() -> None:
     fold = assign_folds(known, 5, seed=0)
     linear = cross_fit_observation(context, a, known, fold, 2).probability(context, a, fold)
     assert abs(linear[outside].mean() - linear[~outside].mean()) < 0.1
-    bent = cross_fit_observation(context, a, known, fold, 2, may_bend=True).probability(context, a, fold)
-    assert bent[np.abs(context[:, 0]) > 1.3].mean() > 0.8
-    assert bent[np.abs(context[:, 0]) < 0.7].mean() < 0.2
+    nonlinear = cross_fit_observation(context, a, known, fold, 2, nonlinear=True).probability(context, a, fold)
+    assert nonlinear[np.abs(context[:, 0]) > 1.3].mean() > 0.8
+    assert nonlinear[np.abs(context[:, 0]) < 0.7].mean() < 0.2
     known = rng.random(4000) < 1 / (1 + np.exp(-context[:, 0]))
     fold = assign_folds(known, 5, seed=0)
-    assert cross_fit_observation(context, a, known, fold, 2, may_bend=True).features is None
+    assert cross_fit_observation(context, a, known, fold, 2, nonlinear=True).features is None

@@ -1,7 +1,7 @@
 """A model of the probability that a row's feedback is known, given its context and action.
 
 Fitted as a cost model is, on whether the cost is known instead of on the cost: linear in the context, or, where that
-foretells the known rows of other folds better, linear in random features of it too.
+predicts the known rows of other folds better, linear in random features of it too.
 """
 
 from dataclasses import dataclass
@@ -46,18 +46,22 @@ def cross_fit_observation(
     settings: CostModelSettings | None = None,
     device: torch.device = CPU,
     *,
-    may_bend: bool = False,
+    nonlinear: bool = False,
 ) -> ObservationModel:
-    """Rows with and without feedback in. With `may_bend`, the better of two models, by held-out likelihood."""
+    """Rows with and without feedback in. With `nonlinear`, the better of two models, by held-out likelihood."""
     settings = settings or CostModelSettings()
     value = known.astype(np.float32)
     linear = ObservationModel(cross_fit(context, action, value, fold, actions, settings, device), None)
-    if not may_bend:
+    if not nonlinear:
         return linear
     features = RandomFeatures(context, _HIDDEN, settings.seed, device)
-    bent = ObservationModel(cross_fit(features(context), action, value, fold, actions, settings, device), features)
-    likelihoods = [log_likelihood(one.probability(context, action, fold), known).sum() for one in (linear, bent)]
-    return bent if likelihoods[1] > likelihoods[0] else linear
+    nonlinear_model = ObservationModel(
+        cross_fit(features(context), action, value, fold, actions, settings, device), features
+    )
+    likelihoods = [
+        log_likelihood(one.probability(context, action, fold), known).sum() for one in (linear, nonlinear_model)
+    ]
+    return nonlinear_model if likelihoods[1] > likelihoods[0] else linear
 
 
 def log_likelihood(probability: npt.NDArray[np.floating[Any]], known: Known) -> Floats:

@@ -1,4 +1,4 @@
-"""Features of a context that bend: the standardised context beside max(0, B x + b) with B and b drawn, not learned.
+"""Nonlinear features of a context: the standardised context beside max(0, B x + b) with B and b drawn, not learned.
 
 A linear map of them is a network of one hidden layer whose first layer stays as it was drawn, so whatever fits
 linear maps fits it. Source: Rahimi & Recht 2007; Huang et al. 2006.
@@ -28,6 +28,6 @@ class RandomFeatures:
     def __call__(self, context: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
         """(rows, features + hidden)"""
         x = self._standardise(context_tensor(context, self._device))
-        bent = torch.addmm(self._bias, x, self._weight).relu_()
-        features: npt.NDArray[np.float32] = torch.cat([x, bent], dim=1).cpu().numpy()
+        hidden = torch.addmm(self._bias, x, self._weight).relu_()
+        features: npt.NDArray[np.float32] = torch.cat([x, hidden], dim=1).cpu().numpy()
         return features

@@ -83,7 +83,7 @@ def fit_models(
         own = context[np.searchsorted(wanted, seen_rows)]
         action, is_known, own_fold = rows.action[seen_rows], rows.known[seen_rows], fold[seen_rows]
         observation = cross_fit_observation(
-            own, action, is_known, own_fold, log.spec.actions, settings, device, may_bend=weights_rows
+            own, action, is_known, own_fold, log.spec.actions, settings, device, nonlinear=weights_rows
         )
         warning = _dependence(observation.probability(own, action, own_fold), is_known)
     return FittedModels(fold, cost, observation, warning)
