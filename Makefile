@@ -16,8 +16,8 @@ BIN     := .venv/bin
 UV      := $(BIN)/uv
 PYTEST  := -m pytest -q -n 2
 INSTALL := @sh tools/install.sh
-RESOLVE := $(UV) pip compile pyproject.toml --extra dev --quiet --no-annotate --refresh
-NEWEST  := $(RESOLVE) --upgrade --universal --python-version 3.11 --custom-compile-command 'make lock'
+RESOLVE := $(UV) pip compile pyproject.toml --extra dev --quiet --no-annotate --refresh --upgrade
+NEWEST  := $(RESOLVE) --universal --python-version 3.11 --custom-compile-command 'make lock'
 
 .PHONY: install demo test check docs bench wheel lock test-latest test-oldest clean
 

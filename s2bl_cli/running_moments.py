@@ -22,7 +22,7 @@ class RunningMoments:
         if self.count == 0 and len(values):
             self.mean = np.asarray(values[0], np.float64)  # sums about a value near the mean lose no digits
         for start in range(0, len(values), _ROWS_AT_ONCE):
-            part = values[start : start + _ROWS_AT_ONCE] - self.mean
+            part = np.subtract(values[start : start + _ROWS_AT_ONCE], self.mean, dtype=np.float64)
             added, total = len(part), self.count + len(part)
             apart = part.sum(axis=0) / added
             self._squares += np.einsum("i...,i...->...", part, part) - added * apart**2
