@@ -66,6 +66,13 @@ WITH_DOCUMENT = [(name, line) for name, line in PAIRS if name != PLAIN_LOG]  # 1
 OF_BYTES, OF_DOCUMENTS, OF_JSON, OF_VALUES, OF_FLAGS = 40, 40, 200, 15, 105
 
 
+@pytest.fixture(autouse=True)
+def _subnormal_numbers() -> Iterator[None]:
+    """What --compile builds turns them off for the whole process with some versions of torch: here, and not to stay."""
+    yield
+    torch.set_flush_denormal(False)
+
+
 @pytest.fixture(scope="module")
 def valid(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("valid")
