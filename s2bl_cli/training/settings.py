@@ -34,11 +34,17 @@ def _hyperparameter_flags() -> dict[str, Declaration]:
 
 
 def _hyperparameter_flag(declared: Hyperparameter) -> Declaration:
-    """The default of λ is the regulariser's own, and so is one that several terms declare in their own way."""
-    default = (
-        f" (default: {declared.default_text})" if declared.default_text is not None and declared.name != "lam" else ""
-    )
-    return Declaration(declared.help + default, metavar=f"{declared.symbol}[,…]")
+    """λ has a default for each regulariser; what several risks declare in their own way has their own symbols."""
+    name, has_symbol = declared.name, declared.symbol != declared.name
+    words = f" (default: {declared.default_text})" if declared.default_text is not None else ""
+    if name == "lam":
+        terms = {reg: REGULARISERS.load(reg) for reg in REGULARISERS.names}
+        defaults = [f"{term.default_lam:g} for {reg}" for reg, term in terms.items() if term.needs]
+        words = f" (default: {', '.join(defaults)})"
+    elif declared.default is None and not has_symbol:
+        risks = {risk: h.symbol for risk in RISKS.names for h in RISKS.load(risk).hyperparameters if h.name == name}
+        words = ": " + ", ".join(f"{symbol} ({risk})" for risk, symbol in risks.items())
+    return Declaration(declared.help + words, metavar=f"{declared.symbol if has_symbol else 'NUMBER'}[,…]")
 
 
 @dataclass(frozen=True)
