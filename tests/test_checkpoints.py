@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -35,8 +36,14 @@ SMALL: dict[str, Any] = {"epochs": 3, "batch_size": 32, "lr": 0.05}  # nine step
 
 
 @pytest.fixture(scope="module")
-def log(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return write_arrays(tmp_path_factory.mktemp("checkpoints") / "log.parquet", blobs(known=0.5), ACTIONS)
+def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """In eight row groups, of which a streamed epoch holds two at a time: it is stopped in the midst of its parts."""
+    path = write_arrays(tmp_path_factory.mktemp("checkpoints") / "log.parquet", blobs(known=0.5), ACTIONS)
+    pq.write_table(pq.read_table(path), path, row_group_size=50)
+    with pytest.MonkeyPatch.context() as patch, open_logs([str(path)]) as opened:
+        patch.setattr(data, "PART_BYTES", 100 * data.row_bytes(opened, ()))
+        assert len(opened.stretches) == 8
+        yield path
 
 
 class Stopper:
