@@ -16,9 +16,18 @@ from torch import Tensor
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import NetworkSpec
-from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
-from s2bl_cli.objectives.objective import Objective
-from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, NOTHING, Numbers, Regulariser, Risk, Term
+from s2bl_cli.objectives.terms import (
+    LOG_PI,
+    LOG_POLICY,
+    NOTHING,
+    AnyBatch,
+    KnownBatch,
+    Numbers,
+    Objective,
+    Regulariser,
+    Risk,
+    Term,
+)
 from s2bl_cli.policies.network import PolicyNetwork, build_network
 from s2bl_cli.registry import REGULARISERS, RISKS
 from s2bl_cli.training.candidates import Fold

@@ -11,9 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
-from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, NOTHING, Numbers, Regulariser, Risk, Term, by_autograd
+from s2bl_cli.objectives.terms import (
+    LOG_PI,
+    LOG_POLICY,
+    NOTHING,
+    AnyBatch,
+    KnownBatch,
+    Numbers,
+    Regulariser,
+    Risk,
+    Term,
+    by_autograd,
+)
 from s2bl_cli.registry import REGULARISERS, RISKS
 
 POLICIES, ROWS, ACTIONS, FIRST = 3, 6, 4, 5

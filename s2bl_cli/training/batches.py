@@ -8,8 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
-from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, PRIOR, Regulariser, Risk, Seen
+from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, PRIOR, AnyBatch, KnownBatch, Regulariser, Risk, Seen
 from s2bl_cli.policies.trainable import Inputs, TrainablePolicies
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainingData

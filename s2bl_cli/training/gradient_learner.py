@@ -12,8 +12,7 @@ from torch import Tensor
 
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.objectives.hyperparameters import NU
-from s2bl_cli.objectives.objective import Objective
-from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Regulariser, Risk
+from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Objective, Regulariser, Risk
 from s2bl_cli.policies.network import PolicyNetwork, build_network, network_from, on_device
 from s2bl_cli.policies.single import SinglePolicy
 from s2bl_cli.policies.stacked import StackedPolicies, is_stackable, parameter_count

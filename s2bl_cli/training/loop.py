@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.errors import RunError
-from s2bl_cli.objectives.objective import Objective
-from s2bl_cli.objectives.terms import Term
+from s2bl_cli.objectives.terms import Objective, Term
 from s2bl_cli.policies.optimizer import Optimizer
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.training.batches import Batches, Forward
