@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from s2bl_cli.cost_models.action_logits import Standardisation
 from s2bl_cli.policies.adam import Adam
+from s2bl_cli.reward_models.action_logits import Standardisation
 
 
 class Batches:

@@ -22,20 +22,20 @@ import cell_fits
 import numpy as np
 import torch
 
-from s2bl_cli.cost_models.cost_model import assign_folds, cross_fit
-from s2bl_cli.cost_models.observation_model import (
-    _HIDDEN,
-    LEAST_PROBABILITY,
-    cross_fit_observation,
-    log_likelihood,
-)
-from s2bl_cli.cost_models.random_features import RandomFeatures
-from s2bl_cli.cost_models.settings import CostModelSettings
 from s2bl_cli.evaluation.balance import misfit
 from s2bl_cli.evaluation.estimators.estimator import KnownRows
 from s2bl_cli.evaluation.estimators.ppi_dr import doubly_robust_outcome, prediction_powered
 from s2bl_cli.evaluation.intervals import IntervalSettings, completed, estimates
 from s2bl_cli.registry import ESTIMATORS
+from s2bl_cli.reward_models.observation_model import (
+    _HIDDEN,
+    LEAST_PROBABILITY,
+    cross_fit_observation,
+    log_likelihood,
+)
+from s2bl_cli.reward_models.random_features import RandomFeatures
+from s2bl_cli.reward_models.reward_model import assign_folds, cross_fit
+from s2bl_cli.reward_models.settings import RewardModelSettings
 
 KINDS, ACTIONS, FOLDS = 20, 5, 5
 AT_ONCE = 50  # logs whose models are fitted together
@@ -151,7 +151,7 @@ class Logs:
         return made
 
     def _own_rewards(self):
-        settings, contexts, batches, ranges = CostModelSettings(folds=FOLDS), [], [], []
+        settings, contexts, batches, ranges = RewardModelSettings(folds=FOLDS), [], [], []
         for (x, a, r, known), fold, _ in self._each():
             x, a, r, fold = (of[known] for of in (x, a, r, fold))
             low, high = r.min(), r.max()
@@ -166,7 +166,7 @@ class Logs:
         """The linear model or the one with random features, whichever predicts the rows of other folds better."""
         features, linear, nonlinear, batches = self.world.features, [], [], []
         for (x, a, _, known), fold, seed in self._each():
-            settings = CostModelSettings(folds=FOLDS, seed=seed)
+            settings = RewardModelSettings(folds=FOLDS, seed=seed)
             random = RandomFeatures(features[x], _HIDDEN, seed, torch.device("cpu"))(features)
             linear.append(cell_fits.standardised(features, x))
             nonlinear.append(cell_fits.standardised(random, x))
@@ -185,7 +185,7 @@ class Logs:
         for j in range(FOLDS):
             np.testing.assert_allclose(self.q[0][j], -own.predict(features, np.full(KINDS, j)), atol=1e-4)
         if self.world.missing_by is not None:
-            settings = CostModelSettings(folds=FOLDS, seed=self.seeds[0])
+            settings = RewardModelSettings(folds=FOLDS, seed=self.seeds[0])
             own = cross_fit_observation(features[x], a, known, fold, ACTIONS, settings, nonlinear=True)
             np.testing.assert_allclose(self.seen[0], own.probability(features[x], a, fold), atol=1e-4)
 

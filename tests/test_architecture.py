@@ -31,7 +31,7 @@ FLOORS = (
     {"commands"},
     {"reporting", "inspection", "masking", "evaluation", "training", "logging_policy"},
     {"objectives"},
-    {"cost_models"},
+    {"reward_models"},
     {"policies", "features"},
     {"datasets"},
     {"contract"},

@@ -422,3 +422,32 @@ def test_prior_of_another_shape_is_refused(tmp_path: Path, log: Path) -> None:
     with pytest.raises(ContractError) as raised:
         train(log, reg="lpr", prior=str(tmp_path / "mlp.safetensors"))
     assert str(raised.value) == f"mlp.safetensors is no prior for {log}: its model is mlp 4, not linear"
+
+
+@pytest.mark.parametrize(
+    ("settings", "asked"),
+    [
+        ({"lam": "1"}, {}),
+        ({"lam": "0.1,1"}, {}),  # two policies, each as it was asked for
+        ({"risk": "banditnet", "reg": "none", "translation": "mean"}, {"translation": "mean"}),
+        (
+            {"lam": "0.1,1", "select": "snips", "folds": 2},
+            {"lam": "0.1,1", "nu": "0.001", "select": "snips", "select-on": "sampled", "folds": 2},
+        ),
+    ],
+)
+def test_policy_says_what_was_asked_where_its_lineage_has_the_outcome(
+    log: Path, tmp_path: Path, settings: dict[str, Any], asked: dict[str, Any]
+) -> None:
+    policy = train_all(log, **settings, **FEW)[0].policy
+    write_policy(policy, str(tmp_path / "p.safetensors"), force=False)
+    kept = read_policy(str(tmp_path / "p.safetensors")).policy.asked
+    assert {name: value for name, value in kept.items() if name in asked} == asked
+    assert bool(kept) == bool(asked)
+
+
+def test_strangers_words_for_what_was_asked_are_refused(log: Path, tmp_path: Path) -> None:
+    crafted = replace(train(log, **FEW), asked={"lam": {"a": 1}})
+    write_policy(crafted, str(tmp_path / "p.safetensors"), force=False)
+    with pytest.raises(ContractError, match="asked in its document must be plain values by flag name"):
+        read_policy(str(tmp_path / "p.safetensors"))

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeGuard
 
 from s2bl_cli import __version__
 from s2bl_cli.errors import ContractError, one_line
@@ -94,7 +94,7 @@ def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
         raise fault(f"command is {one_line(command, 40)!r}")
     if not isinstance(version, str):
         raise fault("version is not text")
-    if not (isinstance(settings, dict) and all(_FLAG.fullmatch(k) and _is_plain(v) for k, v in settings.items())):
+    if not is_plain_settings(settings):
         raise fault("settings are not plain values by flag name")
     if not isinstance(inputs, list):
         raise fault("inputs are not a list")
@@ -111,6 +111,11 @@ def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
             raise fault("an input's name is not text")
         sources.append(Source(role, digest, name, None if step is None else decode_step(step, subject, depth + 1)))
     return Step(command, settings, version, tuple(sources))
+
+
+def is_plain_settings(settings: Any) -> TypeGuard[dict[str, Any]]:
+    """Whether they are plain values by flag name, as a step records them."""
+    return isinstance(settings, dict) and all(_FLAG.fullmatch(k) and _is_plain(v) for k, v in settings.items())
 
 
 def _is_plain(value: Any) -> bool:

@@ -2,14 +2,14 @@
 
     {"kind": "policy", "version": 1, "actions": 10, "context": {"dtype", "shape"},
      "model": "linear", "hidden": [...], "width": 64, "training": {"rows": …, "known": …}, "lineage": {...},
-     "action_names": [...] where the log has them}
+     "action_names": [...] where the log has them, "asked": {...} where hyperparameters were selected}
 
 Tensors are the network's parameters and buffers by name, the standardisation of the contexts among them,
 so whoever loads a policy applies the same one. This module knows arrays, not networks: no torch here.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ import numpy as np
 from s2bl_cli.contract.context_spec import ContextSpec, decode_context_spec
 from s2bl_cli.contract.document import KIND_POLICY, action_names, encode_document, expect_kind, whole_number
 from s2bl_cli.contract.input_files import InputFile, open_input
-from s2bl_cli.contract.lineage import Source, Step
+from s2bl_cli.contract.lineage import Source, Step, is_plain_settings
 from s2bl_cli.contract.logs.columns import MAX_ACTIONS
 from s2bl_cli.contract.tensor_files import Tensors, read_tensors, write_tensors
 from s2bl_cli.errors import ContractError, one_line
@@ -56,6 +56,7 @@ class Policy:
     lineage: Step
     tensors: Tensors
     action_names: tuple[str, ...] = ()  # what each action stands for, as the log said it; none where it did not
+    asked: Mapping[str, Any] = field(default_factory=dict)  # settings whose outcome the lineage has
 
     def misfit(self, actions: int, context: ContextSpec, names: tuple[str, ...], whose: str) -> str | None:
         """As `NetworkSpec.misfit`, and what the actions stand for, where both sides say it."""
@@ -88,6 +89,8 @@ def write_policy(policy: Policy, target: str, *, force: bool) -> None:
     }
     if policy.action_names:
         body["action_names"] = list(policy.action_names)
+    if policy.asked:
+        body["asked"] = dict(policy.asked)
     document = encode_document(KIND_POLICY, policy.lineage, body)
     write_tensors(policy.tensors, document, target, force=force)
 
@@ -114,6 +117,9 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
     for name, tensor in tensors.items():
         if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
             raise ContractError(f"{subject}: tensor {one_line(name, 60)} holds NaN or infinity; train the policy again")
+    asked = document.get("asked", {})
+    if not is_plain_settings(asked):
+        raise ContractError(f"{subject}: asked in its document must be plain values by flag name; train it again")
     actions = whole_number(document, "actions", subject, low=1, high=MAX_ACTIONS)
     return Policy(
         NetworkSpec(
@@ -128,6 +134,7 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
         lineage=document["lineage"],
         tensors=tensors,
         action_names=action_names(document, actions, subject),
+        asked=asked,
     )
 
 

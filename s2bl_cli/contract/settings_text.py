@@ -61,11 +61,15 @@ def train_settings(step: Step) -> dict[str, Any]:
 
 
 def step_settings(step: Step | None, prefix: str = "") -> dict[str, Any]:
-    """The recorded settings of a step, named as columns are: `reg-rows` is `reg_rows`. No step has none."""
-    recorded = {} if step is None else step.settings
+    """The recorded settings of a step. No step has none."""
+    return {} if step is None else named_settings(step.settings, prefix)
+
+
+def named_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Settings by flag, named as columns are: `reg-rows` is `reg_rows`."""
     return {
         prefix + name.replace("-", "_"): ",".join(map(str, value)) if isinstance(value, list) else value
-        for name, value in recorded.items()
+        for name, value in settings.items()
         if value is not None
     }
 

@@ -6,7 +6,7 @@ from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy
 from s2bl_cli.contract.scores import LOGGING_POLICY
-from s2bl_cli.contract.settings_text import encode_settings, step_settings, train_settings
+from s2bl_cli.contract.settings_text import encode_settings, named_settings, step_settings, train_settings
 from s2bl_cli.objectives.methods import method_name
 
 SUPERVISED = "supervised"  # the method of a policy that make-logs fitted to labels
@@ -19,7 +19,8 @@ def policy_facts(loaded: LoadedPolicy) -> dict[str, Any]:
     rows, known, model = policy.training_rows, policy.training_known, policy.network.model
     sizes = {"rho": round(known / rows, 6), "known": known, "missing": rows - known} if rows else {}
     trained = train_settings(step) if step.command == "train" else {}
-    settings = {**trained, **_data_settings(step), **sizes, "model": model}
+    asked = named_settings(policy.asked, "asked.")
+    settings = {**trained, **asked, **_data_settings(step), **sizes, "model": model}
     return _facts(loaded.name, loaded.source.sha256, _method(trained, model), settings, step.settings.get("seed"))
 
 

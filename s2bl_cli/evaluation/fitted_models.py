@@ -13,11 +13,11 @@ import numpy.typing as npt
 import torch
 
 from s2bl_cli.contract.logs.reading import Log, log_arrays
-from s2bl_cli.cost_models.cost_model import CostModel, assign_folds, cross_fit
-from s2bl_cli.cost_models.observation_model import ObservationModel, cross_fit_observation, log_likelihood
-from s2bl_cli.cost_models.settings import CostModelSettings
 from s2bl_cli.errors import RunError
 from s2bl_cli.evaluation.selection import SelectedRows, all_faults_told
+from s2bl_cli.reward_models.observation_model import ObservationModel, cross_fit_observation, log_likelihood
+from s2bl_cli.reward_models.reward_model import RewardModel, assign_folds, cross_fit
+from s2bl_cli.reward_models.settings import RewardModelSettings
 
 SAMPLE_BYTES = 128 << 20
 _MISSINGNESS_ROWS = 20_000  # sampled for the model of missingness
@@ -32,7 +32,7 @@ class FittedModels:
     """What a pass over the rows needs of them."""
 
     fold: npt.NDArray[np.int32]  # (selected rows,)
-    cost: CostModel | None
+    cost: RewardModel | None
     observation: ObservationModel | None  # P(known | x, a)
     missingness: str | None  # a warning, where feedback is found to be missing depending on context or action
 
@@ -55,7 +55,7 @@ def fit_models(
     known = int(rows.known.sum())
     folds = min(folds, max(2, known))
     fold = assign_folds(rows.known, folds, seed)
-    settings = CostModelSettings(folds=folds, seed=seed)
+    settings = RewardModelSettings(folds=folds, seed=seed)
     rng = np.random.default_rng([seed, 2])
     budget = max(1000, SAMPLE_BYTES // log.spec.context.byte_width)
     nobody = np.empty(0, np.int64)

@@ -13,8 +13,8 @@ import numpy.typing as npt
 import torch
 
 from s2bl_cli.contract.logs.reading import LogArrays
-from s2bl_cli.cost_models.cost_model import assign_folds, cross_fit, fit_cost_model
-from s2bl_cli.cost_models.settings import CostModelSettings
+from s2bl_cli.reward_models.reward_model import assign_folds, cross_fit, fit_reward_model
+from s2bl_cli.reward_models.settings import RewardModelSettings
 from s2bl_cli.training.calibration import calibrate, trust_in
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.statistics import Statistics, TrainRows
@@ -122,14 +122,14 @@ def by_propensity(rows: LogArrays, reward: Floats, *, seed: int, actions: int, d
 
 def by_logistic(rows: LogArrays, reward: Floats, *, seed: int, actions: int, device: torch.device) -> Expectation:
     """E[r | x, a], one logistic regression per action: the paper's cost model."""
-    settings = CostModelSettings(seed=seed)
+    settings = RewardModelSettings(seed=seed)
     if rows.rows < 2 * settings.folds or reward.min() == reward.max():
         level = float(reward.mean()) if rows.rows else 0.0
         return Expectation(lambda part: np.full(part.rows, level), 0.0, needs_contexts=False)
     fold = assign_folds(np.ones(rows.rows, bool), settings.folds, seed)
     logged = np.arange(rows.rows), rows.action
     unseen = cross_fit(rows.context, rows.action, reward, fold, actions, settings, device).predict(rows.context, fold)
-    model = fit_cost_model(rows.context, rows.action, reward, actions, settings, device)
+    model = fit_reward_model(rows.context, rows.action, reward, actions, settings, device)
     return Expectation(
         lambda part: model.predict(part.context)[np.arange(part.rows), part.action],
         trust_in(unseen[logged] - reward.mean(), reward - reward.mean()),

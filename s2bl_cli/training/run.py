@@ -190,7 +190,21 @@ class TrainingRun:
             lineage=step_of("train", alone, self._sources()),
             tensors=result.tensors,
             action_names=self.log.spec.action_names,
+            asked=self._asked(result.candidate),
         )
+
+    def _asked(self, candidate: Candidate) -> dict[str, Any]:
+        """What was asked for where the lineage has what came of it: grids of which one value was selected, and words
+        such as `auto` that the costs made a number of. Runs are repetitions if they agree in this."""
+        settings, texts = self.settings, recorded(self.settings)
+        is_selected = settings.select is not None
+        names = [
+            flag(name)[2:]
+            for name, value in candidate.hyperparameters.items()
+            if is_selected or value not in settings.points[name]
+        ]
+        names += ["select", "select-on", "folds", "holdout"] if is_selected else []
+        return {name: texts[name] for name in names if texts.get(name) is not None}
 
     # --- checks ---
 

@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.contract.tensor_files import Tensors
-from s2bl_cli.cost_models.cost_model import CostModel, fit_cost_model
 from s2bl_cli.policies.trainable import TrainablePolicies
+from s2bl_cli.reward_models.reward_model import RewardModel, fit_reward_model
 from s2bl_cli.training.candidates import Candidate, Fold
 from s2bl_cli.training.loop import Metrics
 from s2bl_cli.training.rows import Rows
@@ -79,7 +79,7 @@ class HeldOutPredictions:
 
     rows: Callable[[], Iterator[Rows]]
     nu: Sequence[Sequence[float]]  # (G, C)
-    models: Sequence[CostModel] | None  # one per fold, for selectors that need one
+    models: Sequence[RewardModel] | None  # one per fold, for selectors that need one
     argmax: bool
     actions: int
 
@@ -128,10 +128,10 @@ class HeldOutPredictions:
         return torch.from_numpy(np.stack(costs)).to(rows.p.device)
 
 
-def fold_models(known: TrainRows, folds: Sequence[Fold], actions: int, device: torch.device) -> list[CostModel]:
+def fold_models(known: TrainRows, folds: Sequence[Fold], actions: int, device: torch.device) -> list[RewardModel]:
     """One cost model per fold, of the known rows that are not held out."""
     learned = [known.rows.take(~fold.holds_out(known.number)) for fold in folds]
-    return [fit_cost_model(rows.context, rows.action, rows.cost, actions, device=device) for rows in learned]
+    return [fit_reward_model(rows.context, rows.action, rows.cost, actions, device=device) for rows in learned]
 
 
 def _held_out(rows: Rows, g: int, pi: Tensor, nu: float, value: Tensor, logged: Tensor) -> HeldOut:

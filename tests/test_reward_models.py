@@ -1,4 +1,4 @@
-"""The cost model: its limits, what it learns, and that a row's fold is not learned from."""
+"""The reward model: its limits, what it learns, and that a row's fold is not learned from."""
 
 import numpy as np
 import pytest
@@ -6,37 +6,37 @@ import torch
 from learning_fixtures import default_device_elsewhere, one_hot
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from s2bl_cli.cost_models.action_logits import _gradients, _logged_logits
-from s2bl_cli.cost_models.cost_model import assign_folds, cross_fit, fit_cost_model
-from s2bl_cli.cost_models.observation_model import cross_fit_observation
-from s2bl_cli.cost_models.settings import CostModelSettings
+from s2bl_cli.reward_models.action_logits import _gradients, _logged_logits
+from s2bl_cli.reward_models.observation_model import cross_fit_observation
+from s2bl_cli.reward_models.reward_model import assign_folds, cross_fit, fit_reward_model
+from s2bl_cli.reward_models.settings import RewardModelSettings
 
-FEW = CostModelSettings(least_steps=60, most_steps=60)
+FEW = RewardModelSettings(least_steps=60, most_steps=60)
 
 
-def test_it_learns_the_mean_cost_of_each_context_and_action() -> None:
+def test_it_learns_the_mean_reward_of_each_context_and_action() -> None:
     """Two contexts, two actions, 4,000 rows: the four means, shrunk a little."""
     rng = np.random.default_rng(0)
     x, a = rng.integers(0, 2, 4000), rng.integers(0, 2, 4000)
     mean = np.array([[-0.9, -0.5], [-0.2, -0.6]])
     cost = -(rng.random(4000) < -mean[x, a]).astype(np.float32)
-    model = fit_cost_model(one_hot(x.tolist(), 2), a, cost, 2)
+    model = fit_reward_model(one_hot(x.tolist(), 2), a, cost, 2)
     assert model.predict(np.eye(2, dtype=np.float32)) == pytest.approx(mean, abs=0.03)
 
 
-def test_predictions_stay_inside_the_range_of_the_costs() -> None:
+def test_predictions_stay_inside_the_range_of_the_rewards() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((200, 3)).astype(np.float32)
     cost = rng.uniform(2, 5, 200)
-    model = fit_cost_model(x, rng.integers(0, 4, 200), cost, 4, FEW)
+    model = fit_reward_model(x, rng.integers(0, 4, 200), cost, 4, FEW)
     predicted = model.predict(100 * x)
     assert predicted.min() >= cost.min() - 1e-5
     assert predicted.max() <= cost.max() + 1e-5
 
 
-def test_equal_costs_are_predicted_exactly_and_one_row_is_enough() -> None:
+def test_equal_rewards_are_predicted_exactly_and_one_row_is_enough() -> None:
     x = np.array([[1.0, 2.0]], np.float32)
-    model = fit_cost_model(x, np.array([1]), np.array([-0.25]), 3, FEW)
+    model = fit_reward_model(x, np.array([1]), np.array([-0.25]), 3, FEW)
     assert model.predict(x).tolist() == [[-0.25] * 3]
 
 
@@ -44,12 +44,12 @@ def test_uint8_images_are_as_good_as_floats() -> None:
     rng = np.random.default_rng(0)
     x = rng.integers(0, 256, (50, 1, 4, 4), dtype=np.uint8)
     a, cost = rng.integers(0, 3, 50), -rng.random(50)
-    images = fit_cost_model(x, a, cost, 3, FEW).predict(x)
-    vectors = fit_cost_model(x.reshape(50, 16).astype(np.float32), a, cost, 3, FEW).predict(x)
+    images = fit_reward_model(x, a, cost, 3, FEW).predict(x)
+    vectors = fit_reward_model(x.reshape(50, 16).astype(np.float32), a, cost, 3, FEW).predict(x)
     assert images == pytest.approx(vectors, abs=1e-6)
 
 
-def test_a_rows_own_cost_does_not_reach_its_prediction() -> None:
+def test_a_rows_own_reward_does_not_reach_its_prediction() -> None:
     """Flip the costs of one fold: predictions for its rows are the same to the bit, those for others are not."""
     rng = np.random.default_rng(0)
     x = rng.standard_normal((120, 3)).astype(np.float32)
@@ -57,7 +57,7 @@ def test_a_rows_own_cost_does_not_reach_its_prediction() -> None:
     cost[:6] = [0, -1, 0, -1, 0, -1]  # both ends of the range are in every fold
     fold = np.arange(120) % 3
     flipped = np.where(fold == 1, -1 - cost, cost)
-    settings = CostModelSettings(folds=3, least_steps=60, most_steps=60)
+    settings = RewardModelSettings(folds=3, least_steps=60, most_steps=60)
     before, after = (cross_fit(x, a, c, fold, 2, settings).predict(x, fold) for c in (cost, flipped))
     assert (before[fold == 1] == after[fold == 1]).all()
     assert (before[fold == 0] != after[fold == 0]).any()
@@ -67,7 +67,7 @@ def test_the_same_seed_fits_the_same_model_and_folds_are_even() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((40, 3)).astype(np.float32)
     a, cost = rng.integers(0, 2, 40), -rng.random(40)
-    first, second = (fit_cost_model(x, a, cost, 2, FEW).predict(x) for _ in range(2))
+    first, second = (fit_reward_model(x, a, cost, 2, FEW).predict(x) for _ in range(2))
     assert (first == second).all()
     known = np.arange(103) % 4 == 0
     fold = assign_folds(known, 5, seed=3)
@@ -113,7 +113,7 @@ def test_it_computes_on_the_device_that_is_given() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((20, 3)).astype(np.float32)
     with default_device_elsewhere():
-        model = fit_cost_model(x, rng.integers(0, 2, 20), -rng.random(20), 2, FEW, torch.device("cpu"))
+        model = fit_reward_model(x, rng.integers(0, 2, 20), -rng.random(20), 2, FEW, torch.device("cpu"))
         model.predict(x)
 
 

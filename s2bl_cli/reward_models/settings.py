@@ -1,10 +1,10 @@
-"""How a cost model is fitted. Importing this module does not import torch."""
+"""How a reward model is fitted. Importing this module does not import torch."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
-class CostModelSettings:
+class RewardModelSettings:
     """The defaults fit well-standardised contexts of any size; a command hands over folds and seed."""
 
     folds: int = 5  # for cross-fitting

@@ -1,7 +1,7 @@
 """A model of the probability that a row's feedback is known, given its context and action.
 
-Fitted as a cost model is, on whether the cost is known instead of on the cost: linear in the context, or, where that
-predicts the known rows of other folds better, linear in random features of it too.
+Fitted as a reward model is, on whether the reward is known instead of on the reward. Linear in the context, or, where
+that predicts the known rows of other folds better, linear in random features of it too.
 """
 
 from dataclasses import dataclass
@@ -11,9 +11,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.cost_models.cost_model import CPU, CostModel, cross_fit
-from s2bl_cli.cost_models.random_features import RandomFeatures
-from s2bl_cli.cost_models.settings import CostModelSettings
+from s2bl_cli.reward_models.random_features import RandomFeatures
+from s2bl_cli.reward_models.reward_model import CPU, RewardModel, cross_fit
+from s2bl_cli.reward_models.settings import RewardModelSettings
 
 LEAST_PROBABILITY = 1e-3  # below, one row would stand for thousands
 _HIDDEN = 64  # random features: with 256, 20,000 rows are overfitted
@@ -25,9 +25,9 @@ Known = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ObservationModel:
-    """P(known | x, a), of one model a fold."""
+    """P(known | x, a), of one model per fold."""
 
-    model: CostModel
+    model: RewardModel
     features: RandomFeatures | None  # None: the context as it is
 
     def probability(self, context: npt.NDArray[np.generic], action: Ints, fold: Ints) -> npt.NDArray[np.float32]:
@@ -43,13 +43,13 @@ def cross_fit_observation(
     known: Known,
     fold: Ints,
     actions: int,
-    settings: CostModelSettings | None = None,
+    settings: RewardModelSettings | None = None,
     device: torch.device = CPU,
     *,
     nonlinear: bool = False,
 ) -> ObservationModel:
     """Rows with and without feedback in. With `nonlinear`, the better of two models, by held-out likelihood."""
-    settings = settings or CostModelSettings()
+    settings = settings or RewardModelSettings()
     value = known.astype(np.float32)
     linear = ObservationModel(cross_fit(context, action, value, fold, actions, settings, device), None)
     if not nonlinear:

@@ -16,10 +16,10 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from s2bl_cli.cost_models.settings import CostModelSettings
 from s2bl_cli.policies.adam import Adam
 from s2bl_cli.policies.context_tensor import context_tensor
 from s2bl_cli.policies.standardisation import feature_moments, standardisation
+from s2bl_cli.reward_models.settings import RewardModelSettings
 
 NO_FOLD = -1  # of a row that every model may learn from
 
@@ -70,7 +70,7 @@ def fit_action_logits(
     fold: Ints,
     actions: int,
     folds: int,
-    settings: CostModelSettings,
+    settings: RewardModelSettings,
     device: torch.device,
 ) -> ActionLogits:
     """Fit `folds` models; model j learns from the rows whose fold is not j. Values are in [0, 1]."""
