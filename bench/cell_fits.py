@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import nn
 
-from s2bl_cli.policies.adam import Adam
+from s2bl_cli.policies.optimizers import Adam
 from s2bl_cli.reward_models.action_logits import Standardisation
 
 

@@ -13,10 +13,10 @@ from learning_fixtures import CPU, MADE
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
 from s2bl_cli.errors import ContractError, RunError, SettingError
+from s2bl_cli.policies.contexts import feature_moments, standardisation
 from s2bl_cli.policies.network import build_network, network_from, network_tensors
 from s2bl_cli.policies.run_settings import RunSettings
 from s2bl_cli.policies.settings import parse_hidden
-from s2bl_cli.policies.standardisation import feature_moments, standardisation
 
 IMAGES = ContextSpec("uint8", (1, 2, 3))
 FEATURES = ContextSpec("float32", (6,))

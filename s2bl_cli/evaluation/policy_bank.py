@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.contract.policies import LoadedPolicy
-from s2bl_cli.policies.context_tensor import context_tensor
+from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import PolicyNetwork, network_from, on_device
 
 _NUMBERS_AT_ONCE = 1 << 20  # probabilities of a batch held at a time: about what a processor's cache holds

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.errors import ContractError, RunError, one_line
-from s2bl_cli.policies.standardisation import feature_moments, standardisation
+from s2bl_cli.policies.contexts import feature_moments, standardisation
 from s2bl_cli.registry import MODELS
 
 _MAX_PARAMETERS = 1 << 31

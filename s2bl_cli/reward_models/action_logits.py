@@ -16,9 +16,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from s2bl_cli.policies.adam import Adam
-from s2bl_cli.policies.context_tensor import context_tensor
-from s2bl_cli.policies.standardisation import feature_moments, standardisation
+from s2bl_cli.policies.contexts import context_tensor, feature_moments, standardisation
+from s2bl_cli.policies.optimizers import Adam
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
 NO_FOLD = -1  # of a row that every model may learn from

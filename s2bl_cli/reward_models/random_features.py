@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.policies.context_tensor import context_tensor
+from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.reward_models.action_logits import Standardisation
 
 

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, PRIOR, AnyBatch, KnownBatch, Regulariser, Risk, Seen
-from s2bl_cli.policies.trainable import Inputs, TrainablePolicies
+from s2bl_cli.policies.trainable import Inputs, TrainablePolicies, backward_distance, distance
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainingData
 from s2bl_cli.training.expected_rewards import ExpectedRewards
@@ -40,7 +40,7 @@ class Forward:
         self, policies: TrainablePolicies, batch: Batch, needs: Sequence[str], prior: Sequence[Tensor] | None
     ) -> None:
         self._policies, self._batch, self._prior = policies, batch, prior
-        self.distance = _NOT_NEEDED if prior is None else policies.distance(prior)  # (G, C)
+        self.distance = _NOT_NEEDED if prior is None else distance(policies, prior)  # (G, C)
         self.log_policy = _NOT_NEEDED
         if LOG_POLICY in needs:
             self.log_policy = policies.log_policy(batch.context, batch.inputs)  # (G, C, rows, actions)
@@ -72,7 +72,7 @@ class Forward:
         elif of_log_pi:
             self._policies.backward(torch.cat([tensor for _, tensor in of_log_pi], dim=-1))
         if self._prior is not None and ("distance", self._batch.regularised) in slope:
-            self._policies.backward_distance(self._prior, slope["distance", self._batch.regularised])
+            backward_distance(self._policies, self._prior, slope["distance", self._batch.regularised])
 
     def _backward_policy(self, slope: dict[Seen, Tensor], of_log_pi: Sequence[tuple[int, Tensor]]) -> None:
         whole = torch.zeros_like(self.log_policy)

@@ -14,7 +14,7 @@ from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.objectives.hyperparameters import NU
 from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Objective, Regulariser, Risk
 from s2bl_cli.policies.network import PolicyNetwork, build_network, network_from, on_device
-from s2bl_cli.policies.single import SinglePolicy
+from s2bl_cli.policies.single import SinglePolicy, is_bf16
 from s2bl_cli.policies.stacked import StackedPolicies, is_stackable, parameter_count
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SCHEDULES, SELECTORS
@@ -25,7 +25,6 @@ from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rew
 from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.loop import Loop, TrainState, check_finite
-from s2bl_cli.training.precision import is_bf16
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.validation import HeldOutPredictions, Result, Tracker, fold_models
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from s2bl_cli.errors import RunError
 from s2bl_cli.objectives.terms import Objective, Term
-from s2bl_cli.policies.optimizer import Optimizer
+from s2bl_cli.policies.optimizers import Optimizer
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.training.batches import Batches, Forward
 from s2bl_cli.training.interruption import Interrupted

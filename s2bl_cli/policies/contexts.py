@@ -1,16 +1,25 @@
-"""Standardised contexts: (x − shift)·scale, from the moments of the train rows."""
+"""Contexts on their way into a network: as tensors, and standardised by the moments of rows, (x − shift)·scale."""
 
 import math
 from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from s2bl_cli.running_moments import RunningMoments
 
 _RARE = 0.1
 
 Floats = npt.NDArray[np.float32]
+
+
+def context_tensor(context: npt.NDArray[np.generic], device: torch.device) -> Tensor:
+    """On the device, in the file's dtype. Shares the array's memory where it can. What Arrow lends is read-only, which
+    torch warns of: that is copied."""
+    whole = np.ascontiguousarray(context)
+    return torch.from_numpy(whole if whole.flags.writeable else whole.copy()).to(device)
 
 
 def feature_moments(parts: Iterable[npt.NDArray[np.generic]]) -> RunningMoments:
