@@ -69,7 +69,7 @@ def _run(
     """The policies; None if it was stopped."""
     checkpoint = checkpoint or Checkpoint()
     with open_logs([str(log)]) as opened:
-        training = TrainingRun(opened, settings.resolved(), stream)
+        training = TrainingRun(opened, settings, stream)
         if resume:
             assert checkpoint.resume(training.identity)
         try:

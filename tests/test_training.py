@@ -383,26 +383,25 @@ def test_progress_counts_epochs(
 def test_method_resolves_to_its_parts_and_back(method: str) -> None:
     settings = TrainSettings(method=method)
     assert settings.name == method
-    resolved = settings.resolved()
     parts = METHODS[method]
-    assert (resolved.risk, resolved.reg, resolved.reg_rows) == (parts.risk, parts.reg, parts.reg_rows)
-    assert ("lam" in resolved.hyperparameters) == (parts.reg != "none")
-    assert None not in (resolved.epochs, resolved.lr, resolved.optimizer, resolved.schedule, resolved.sampling)
-    assert resolved.resolved() == resolved
-    assert TrainSettings(risk=parts.risk, reg=parts.reg, reg_rows=parts.reg_rows).resolved() == resolved
+    assert (settings.risk, settings.reg, settings.reg_rows) == (parts.risk, parts.reg, parts.reg_rows)
+    assert ("lam" in settings.hyperparameters) == (parts.reg != "none")
+    assert None not in (settings.epochs, settings.lr, settings.optimizer, settings.schedule, settings.sampling)
+    assert replace(settings) == settings  # what is filled in may be given too
+    assert TrainSettings(risk=parts.risk, reg=parts.reg, reg_rows=parts.reg_rows) == settings
 
 
 def test_defaults_are_the_default_method() -> None:
-    assert TrainSettings().resolved() == TrainSettings(method=DEFAULT_METHOD).resolved()
+    assert TrainSettings() == TrainSettings(method=DEFAULT_METHOD)
 
 
 def test_rows_of_no_regulariser_mean_nothing() -> None:
     settings = TrainSettings(reg="none", reg_rows="known")
-    assert settings.resolved() == TrainSettings(method="tips").resolved()
+    assert settings == TrainSettings(method="tips")
 
 
 def test_combination_without_a_name_is_recorded_by_its_parts() -> None:
-    resolved = train_settings(risk="none", reg="wce", reg_rows="known", lam=2.0).resolved()
+    resolved = train_settings(risk="none", reg="wce", reg_rows="known", lam=2.0)
     assert (resolved.method, resolved.name, resolved.hyperparameters) == (None, "none+wce-known", {"lam": "2.0"})
 
 

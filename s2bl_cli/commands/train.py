@@ -18,8 +18,7 @@ from s2bl_cli.commands.options import (
 from s2bl_cli.console import FEW_STEPS, few_steps
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.policies.run_settings import RunSettings
-from s2bl_cli.training.run_options import RunOptions
-from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.settings import RunOptions, TrainSettings
 
 Output = Annotated[str | None, output_option("LOGS-METHOD-seed0.safetensors; a folder/ for several")]
 
@@ -65,7 +64,7 @@ def train(
         device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
         from s2bl_cli.training.run import TrainingRun, train_with_checkpoint  # imports torch: after the quick checks
 
-        training = TrainingRun(log, settings.resolved(), options.stream, prior)
+        training = TrainingRun(log, settings, options.stream, prior)
         trained = train_with_checkpoint(training, options, checkpoint, device, console)
         warnings = log.doubts
     for policy, target in zip(trained, targets, strict=True):
@@ -84,7 +83,7 @@ def train(
         )
     for warning in warnings:
         console.warn(warning)
-    steps = (settings.resolved().epochs or 0) * max(1, first.training_rows // settings.batch_size)
+    steps = settings.epochs * max(1, first.training_rows // settings.batch_size)
     if steps < FEW_STEPS:
         console.say(few_steps(steps))
     console.summary(

@@ -60,7 +60,7 @@ class GradientLearner:
         batch = min(settings.batch_size, data.statistics.rows)
         bf16 = is_bf16(settings.precision, self._spec, batch, run.device)
         stacks = self._stacks(data, candidates, alone=bf16 or run.compiled)
-        epochs = settings.epochs or 0
+        epochs = settings.epochs
         with run.progress(settings.name, len(stacks) * epochs) as advance:
             for number, stack in enumerate(stacks):
                 if run.unfinished([candidate for row in stack for candidate in row]):
@@ -109,13 +109,13 @@ class GradientLearner:
         prior = self._prior(data, folds, run, bf16=bf16) if PRIOR in self._regulariser.needs else None
         starts = [start_network(self._spec, data, fold.seed, run) for fold in folds]
         policies = self._policies(starts, len(stack[0]), bf16=bf16, compiled=run.compiled)
-        optimizer = OPTIMIZERS.load(settings.optimizer or "")(policies.parameters, settings.weight_decay)
+        optimizer = OPTIMIZERS.load(settings.optimizer)(policies.parameters, settings.weight_decay)
         loop = Loop(
             batches,
             self._objective(data, stack, run.device),
-            SCHEDULES.load(settings.schedule or ""),
-            settings.lr or 0.0,
-            settings.epochs or 0,
+            SCHEDULES.load(settings.schedule),
+            settings.lr,
+            settings.epochs,
             prior,
             run.should_stop,
         )

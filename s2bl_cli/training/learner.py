@@ -20,9 +20,7 @@ from s2bl_cli.training.validation import Result, result_from
 class Learner(Protocol):
     """Made by a method (`Method.learner`)."""
 
-    def __init__(self, settings: TrainSettings, spec: NetworkSpec) -> None:
-        """`settings` are resolved."""
-        ...
+    def __init__(self, settings: TrainSettings, spec: NetworkSpec) -> None: ...
 
     def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: "Run") -> Iterator[Result]:
         """A result for each of `run.unfinished(candidates)`, in any order.

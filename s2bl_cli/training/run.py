@@ -23,8 +23,7 @@ from s2bl_cli.training.checkpoint import Checkpoint
 from s2bl_cli.training.data import TrainingData, needs_streaming
 from s2bl_cli.training.interruption import Interrupted, noted_signals
 from s2bl_cli.training.learner import Learner, Run
-from s2bl_cli.training.run_options import RunOptions
-from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.settings import RunOptions, TrainSettings
 from s2bl_cli.training.validation import Curve, Result, joined
 
 _COLUMNS = ("context", "action", "propensity", "cost", "split")  # never `label`
@@ -66,7 +65,7 @@ class TrainingRun:
     """What to train on what."""
 
     log: Log
-    settings: TrainSettings  # resolved
+    settings: TrainSettings
     stream: str = "off"
     prior: LoadedPolicy | None = None
 
@@ -218,7 +217,7 @@ class TrainingRun:
             )
         selector = SELECTORS.load(settings.selector)
         for term, subject, other in (
-            (settings.risk_term, f"--risk {settings.risk_name}", "risk"),
+            (settings.risk_term, f"--risk {settings.risk}", "risk"),
             (selector, f"--select {settings.selector}", "selector"),
         ):
             if highest > term.largest_cost:
