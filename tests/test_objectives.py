@@ -399,8 +399,8 @@ def _small_log(*, reg_on_known: bool = False) -> _SmallLog:
 
 def _rows(arrays: LogArrays, actions: int, *, reg_on_known: bool) -> tuple[Rows, list[float]]:
     train_rows = TrainRows(arrays, np.arange(arrays.rows))
-    statistics = count_rows([train_rows], actions, sample_bytes=None)
-    rows = rows_on_device(train_rows, [Fold(0)], statistics, None, reg_on_known=reg_on_known, device=CPU)
+    statistics = count_rows([train_rows], actions)
+    rows = rows_on_device(train_rows, [Fold(0)], statistics, reg_on_known=reg_on_known, device=CPU)
     return rows, statistics.action_weight(Fold(0), on_known=reg_on_known).tolist()
 
 

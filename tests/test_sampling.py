@@ -108,8 +108,8 @@ FOLDS = [Fold(0), Fold(1, 0.0, 0.3)]
 
 def _rows(*, reg_on_known: bool, known: float = 0.25) -> Rows:
     train_rows = TrainRows(blobs(rows=200, test_rows=0, known=known), np.arange(200))
-    statistics = count_rows([train_rows], 3, sample_bytes=None)
-    return rows_on_device(train_rows, FOLDS, statistics, None, reg_on_known=reg_on_known, device=CPU)
+    statistics = count_rows([train_rows], 3)
+    return rows_on_device(train_rows, FOLDS, statistics, reg_on_known=reg_on_known, device=CPU)
 
 
 def _sample(

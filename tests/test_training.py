@@ -266,8 +266,8 @@ def test_loss_beyond_float32_is_told(tmp_path: Path) -> None:
 def _rows(device: torch.device = CPU, arrays: LogArrays | None = None) -> Rows:
     arrays = arrays or blobs(known=0.5)
     train_rows = TrainRows(arrays, np.arange(arrays.rows))
-    statistics = count_rows([train_rows], ACTIONS, sample_bytes=None)
-    return rows_on_device(train_rows, [Fold(0)], statistics, None, reg_on_known=False, device=device)
+    statistics = count_rows([train_rows], ACTIONS)
+    return rows_on_device(train_rows, [Fold(0)], statistics, reg_on_known=False, device=device)
 
 
 def _tensors(rows: Rows) -> list[torch.Tensor]:

@@ -62,7 +62,8 @@ def train(
             every_minutes=options.checkpoint_minutes,
         )
         device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
-        from s2bl_cli.training.run import TrainingRun, train_with_checkpoint  # imports torch: after the quick checks
+        # Imports torch: after the quick checks.
+        from s2bl_cli.training.run import TrainingRun, train_with_checkpoint, write_curves
 
         training = TrainingRun(log, settings, options.stream, prior)
         trained = train_with_checkpoint(training, options, checkpoint, device, console)
@@ -70,8 +71,6 @@ def train(
     for policy, target in zip(trained, targets, strict=True):
         write_policy(policy.policy, target, force=force)
     if options.history is not None:
-        from s2bl_cli.training.histories import write_curves
-
         write_curves(trained, targets, settings, options.history, force=force)
     checkpoint.remove()
     first = trained[0].policy

@@ -27,8 +27,6 @@ class Calibration:
     trust: float  # in [0, 1]: how much of the curve's departure from the mean is kept
 
     def __call__(self, score: Floats) -> npt.NDArray[np.float64]:
-        if len(self.knots) == 0:
-            return np.full(len(score), self.mean)
         return self.mean + self.trust * (np.interp(score, self.knots, self.rewards) - self.mean)
 
 
@@ -38,7 +36,7 @@ def calibrate(score: Floats, reward: Floats, seed: int) -> Calibration:
     score, reward = np.asarray(score, np.float64), np.asarray(reward, np.float64)
     mean = float(reward.mean()) if len(reward) else 0.0
     if len(reward) < _LEAST_ROWS or reward.min() == reward.max() or score.min() == score.max():
-        return Calibration(np.empty(0), np.empty(0), mean, 0.0)
+        return Calibration(np.zeros(1), np.full(1, mean), mean, 0.0)
     fold = np.random.default_rng(seed).permutation(len(score)) % _FOLDS
     unseen = np.empty(len(score))
     for k in range(_FOLDS):

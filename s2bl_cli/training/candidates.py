@@ -2,7 +2,6 @@
 
 import itertools
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,12 +52,12 @@ class Candidate:
         return f"{self.fold.seed},{self.fold.start:g},{self.number}"
 
 
-def holdout_folds(seeds: Sequence[int], share: float) -> list[Fold]:
-    return [Fold(seed, 0.0, share) for seed in seeds]
-
-
-def all_folds(seed: int, folds: int) -> list[Fold]:
-    return [Fold(seed, fold / folds, (fold + 1) / folds) for fold in range(folds)]
+def folds_of(settings: TrainSettings) -> list[Fold]:
+    """By seed: all folds of a cross-validation, or the one that --holdout keeps."""
+    if settings.folds is None:
+        return [Fold(seed, 0.0, settings.held_share) for seed in settings.seed_list]
+    ends = [(k / settings.folds, (k + 1) / settings.folds) for k in range(settings.folds)]
+    return [Fold(seed, start, stop) for seed in settings.seed_list for start, stop in ends]
 
 
 def grid(settings: TrainSettings) -> list[Point]:

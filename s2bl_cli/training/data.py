@@ -15,7 +15,7 @@ import numpy.typing as npt
 from s2bl_cli.contract.logs.reading import Log, Stretch, log_arrays
 from s2bl_cli.errors import ContractError
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.statistics import Statistics, TrainRows, count_rows
+from s2bl_cli.training.statistics import TrainRows, count_rows
 
 PART_BYTES = 32 << 20
 SAMPLE_BYTES = 128 << 20  # of known contexts, for cost models: they need no more
@@ -38,8 +38,8 @@ class TrainingData:
         else:
             arrays = log.read(columns)
             self._whole = TrainRows(arrays.take(~arrays.is_test), np.flatnonzero(~arrays.is_test))
-        sample_bytes = (SAMPLE_BYTES if streamed else 1 << 62) if sample_known else None
-        self.statistics: Statistics = count_rows(self.scan(), log.spec.actions, sample_bytes=sample_bytes)
+        sample_bytes = SAMPLE_BYTES if streamed else 1 << 62
+        self.statistics = count_rows(self.scan(), log.spec.actions, sample_bytes=sample_bytes if sample_known else 0)
         if self.statistics.rows == 0:
             raise ContractError(f"{log.name}: it has no train rows to learn from (its rows are all of the test split)")
 

@@ -21,7 +21,7 @@ from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SCHE
 from s2bl_cli.training.batches import Batches
 from s2bl_cli.training.candidates import Candidate, Fold
 from s2bl_cli.training.data import TrainingData
-from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards
+from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards, scaled
 from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.loop import Loop, TrainState, check_finite
@@ -61,7 +61,7 @@ class GradientLearner:
         bf16 = is_bf16(settings.precision, self._spec, batch, run.device)
         stacks = self._stacks(data, candidates, alone=bf16 or run.compiled)
         epochs = settings.epochs
-        with run.progress(settings.name, len(stacks) * epochs) as advance:
+        with run.console.progress(f"{run.stage} {settings.name}", len(stacks) * epochs, "epochs") as advance:
             for number, stack in enumerate(stacks):
                 if run.unfinished([candidate for row in stack for candidate in row]):
                     yield from self._fit_stack(data, stack, run, bf16, number * epochs, advance)
@@ -80,15 +80,10 @@ class GradientLearner:
             batch_of[fold.seed] = min(batch_of.get(fold.seed, self._settings.batch_size), learned)
         capacity = max(1, _MOST_TOGETHER // parameter_count(self._spec))  # policies
         stacks: dict[tuple[int, int], Stack] = {}
-        for fold, row in by_fold.items():
-            for start in range(0, len(row), capacity):
-                alike = (batch_of[fold.seed], len(row[start : start + capacity]))
-                stacks.setdefault(alike, []).append(row[start : start + capacity])
-        return [
-            rows[start : start + max(1, capacity // policies)]
-            for (_, policies), rows in stacks.items()
-            for start in range(0, len(rows), max(1, capacity // policies))
-        ]
+        for fold, of_fold in by_fold.items():
+            for row in _parts(of_fold, capacity):
+                stacks.setdefault((batch_of[fold.seed], len(row)), []).append(row)
+        return [stack for (_, size), rows in stacks.items() for stack in _parts(rows, max(1, capacity // size))]
 
     def _fit_stack(
         self, data: TrainingData, stack: Stack, run: Run, bf16: bool, epochs_before: int, advance: Any
@@ -101,9 +96,7 @@ class GradientLearner:
             self._expected_rewards(data, folds, run.device),
             self._risk,
             self._regulariser,
-            settings.reg_rows == "known",
-            settings.sampling == "mixed",
-            settings.batch_size,
+            settings,
             run.device,
         )
         prior = self._prior(data, folds, run, bf16=bf16) if PRIOR in self._regulariser.needs else None
@@ -119,8 +112,8 @@ class GradientLearner:
             prior,
             run.should_stop,
         )
-        tracker = self._tracker(loop, stack, run)
-        state = TrainState(policies, optimizer, (len(stack), len(stack[0])))
+        tracker = self._tracker(batches, stack, run.device)
+        state = TrainState(policies, optimizer)
         with run.saved_state(key) as saved:
             if saved is not None:
                 state.load(saved["train"])
@@ -129,7 +122,7 @@ class GradientLearner:
         def keep() -> None:
             run.keep(key, {"train": state.content(), "tracker": tracker.content()}, state.epoch, state.step)
 
-        rows = data.steps_per_epoch(settings.batch_size) * settings.batch_size
+        rows = batches.per_epoch * settings.batch_size
         nu = min(candidate.hyperparameters.get("nu") or 0.0 for row in stack for candidate in row)
         while state.epoch < loop.epochs and not tracker.is_out_of_patience(state.epoch):
             started_at = time.monotonic()
@@ -176,38 +169,28 @@ class GradientLearner:
         lam = lam if isinstance(lam, float) else lam.squeeze(-1)
         return Objective(self._risk, self._regulariser, lam, numbers)
 
-    def _tracker(self, loop: Loop, stack: Stack, run: Run) -> Tracker:
-        settings, batches = self._settings, loop.batches
-        selector = SELECTORS.load(settings.selector)
-        predictions = None
+    def _tracker(self, batches: Batches, stack: Stack, device: torch.device) -> Tracker:
+        settings, predictions = self._settings, None
         if self._validates and any(fold.start < fold.stop for fold in batches.folds):
+            needs_model = SELECTORS.load(settings.selector).needs_model
             known = batches.data.statistics.sample
-            models = None
-            if selector.needs_model and known is not None:
-                models = fold_models(known, batches.folds, self._spec.actions, run.device)
-            nu = [[candidate.hyperparameters.get("nu", NU.default) for candidate in row] for row in stack]
-            rows = partial(batches.rows, 0)
+            models = fold_models(known, batches.folds, self._spec.actions, device) if needs_model else []
+            nu = [[float(candidate.hyperparameters.get("nu", NU.default) or 0) for candidate in row] for row in stack]
             argmax = settings.select_on == "argmax"
-            predictions = HeldOutPredictions(rows, nu, models, argmax, self._spec.actions)  # type: ignore[arg-type]
-        patience = settings.patience if self._validates else None
-        return Tracker(stack, predictions, settings.selector, selector, patience)
+            predictions = HeldOutPredictions(partial(batches.rows, 0), nu, models, argmax, self._spec.actions)
+        return Tracker(stack, predictions, settings.selector, settings.patience if self._validates else None)
 
     def _expected_rewards(
         self, data: TrainingData, folds: Sequence[Fold], device: torch.device
-    ) -> ExpectedRewards | None:
-        fills, weights = FILLED_COSTS in self._risk.needs, REWARD_WEIGHT in self._regulariser.needs
-        known = data.statistics.sample
-        if not (fills or weights) or known is None:
-            return None
+    ) -> list[ExpectedRewards]:
+        if not {FILLED_COSTS, REWARD_WEIGHT} & {*self._risk.needs, *self._regulariser.needs}:
+            return []
         model = COST_MODELS.load(self._settings.cost_model or "")
-        expected = fit_expected_rewards(
-            model, data.statistics, known, folds, device, fills_costs=fills, weights_rewards=weights
-        )
-        if not weights:
+        expected = [fit_expected_rewards(model, data.statistics, fold, device) for fold in folds]
+        if REWARD_WEIGHT not in self._regulariser.needs:
             return expected
-        return expected.scaled_by(
-            data.scan(contexts=any(expectation.needs_contexts for expectation in expected.expectations))
-        )
+        needs_contexts = any(of_fold.expectation.needs_contexts for of_fold in expected)
+        return scaled(expected, data.scan(contexts=needs_contexts))
 
     def _prior(self, data: TrainingData, folds: Sequence[Fold], run: Run, *, bf16: bool) -> Sequence[Tensor]:
         """θ₀ of lpr: the given policy's, or one fitted to the logged actions of the regularised rows."""
@@ -219,8 +202,7 @@ class GradientLearner:
             imitation = GradientLearner(self._settings, self._spec, *terms, validates=False)
             candidates = [Candidate(fold, 0, {"lam": 1.0, "sharpen": 0.0, "cap": 1.0}) for fold in folds]
             prior_run = replace(run, stage=f"{run.stage}-prior", keeps_tensors=True)
-            fitted = prior_run.results(lambda: imitation.fit(data, candidates, prior_run), candidates)
-            tensors = [result.tensors for result in fitted]
+            tensors = [result.tensors for result in prior_run.fit(imitation, data, candidates)]
         networks = [on_device(network_from(self._spec, prior, "the prior"), run.device) for prior in tensors]
         return self._policies(networks, 1, bf16=bf16, compiled=run.compiled).parameters
 
@@ -230,8 +212,13 @@ def start_network(spec: NetworkSpec, data: TrainingData, seed: int, run: Run) ->
     that parameters mean the same."""
     torch.manual_seed(seed)
     network = build_network(spec)
-    if run.prior is not None:
-        network.standardise_with(*(run.prior.policy.tensors[name] for name in ("shift", "scale")))
-    else:
+    if run.prior is None:
         network.standardise_with(data.statistics.shift, data.statistics.scale)
+    else:
+        network.standardise_with(*(run.prior.policy.tensors[name] for name in ("shift", "scale")))
     return on_device(network, run.device)
+
+
+def _parts(rows: list[Any], size: int) -> list[Any]:
+    """So many at a time."""
+    return [rows[start : start + size] for start in range(0, len(rows), size)]

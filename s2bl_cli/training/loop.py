@@ -53,7 +53,6 @@ class TrainState:
 
     policies: TrainablePolicies
     optimizer: Optimizer
-    shape: tuple[int, int]  # G, C
     epoch: int = 0  # whole epochs done
     step: int = 0  # of this epoch: the next one
     sums: Sums = field(default_factory=Sums)
@@ -84,7 +83,7 @@ class TrainState:
         if min(self.epoch, self.step) < 0:
             raise ValueError("an epoch before the first")
         totals = tensors("totals")
-        if any(total.shape[:-1] != self.shape for total in totals.values()):
+        if any(total.shape[:-1] != self.policies.shape for total in totals.values()):
             raise ValueError("sums of another number of policies")
         self.sums = Sums(totals, {name: int(content["steps"][name]) for name in totals})
 
@@ -108,14 +107,14 @@ class Loop:
     def train_epoch(self, state: TrainState) -> Metrics:
         """One pass over the data, from state.step on. Raises Interrupted between two steps."""
         objective, policies, needs = self.objective, state.policies, self.batches.needs
-        per_epoch = self.batches.data.steps_per_epoch(self.batches.batch_size)
+        per_epoch = self.batches.per_epoch
         policies.training(True)
         for step, batch in self.batches.epoch(state.epoch, state.step, policies):
             if self.should_stop():
                 raise Interrupted
             seen = Forward(policies, batch, needs, self.prior)  # log π of the batch's rows: (G, C, rows)
             risk = objective.risk(seen.known())
-            regulariser = objective.regulariser(seen.all())
+            regulariser = objective.regulariser(seen.regularised())
 
             loss = risk + objective.lam * regulariser  # the only place where λ weighs the gradient
 

@@ -1,7 +1,7 @@
 """Train rows on the device: the whole log, or a part of a streamed one. Batches are index selections."""
 
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -39,14 +39,15 @@ def rows_on_device(
     train_rows: TrainRows,
     folds: Sequence[Fold],
     statistics: Statistics,
-    expected: ExpectedRewards | None,
     *,
     reg_on_known: bool,
     device: torch.device,
+    filling: Sequence[ExpectedRewards] = (),
+    weighting: Sequence[ExpectedRewards] = (),
 ) -> Rows:
-    """`expected`: the costs to fill in and the reward weights, where the objective needs them."""
-    part, number = train_rows
-    learns = np.stack([part.known & ~fold.holds_out(number) for fold in folds])  # (G, rows)
+    """`filling`, `weighting`: one per fold, where the objective needs filled-in costs or reward weights."""
+    part = train_rows.rows
+    learns = np.stack([train_rows.learned(fold) for fold in folds])  # (G, rows)
 
     def tensor(array: npt.NDArray[np.generic]) -> Tensor:
         return torch.from_numpy(np.ascontiguousarray(array)).to(device)
@@ -54,31 +55,29 @@ def rows_on_device(
     def indices(masks: Iterable[npt.NDArray[np.bool_]]) -> tuple[Tensor, ...]:
         return tuple(tensor(np.flatnonzero(mask)) for mask in masks)
 
-    def per_fold(array: npt.NDArray[np.floating[Any]]) -> Tensor:
+    def per_fold(rows: npt.ArrayLike) -> Tensor:
         """(G, rows); what is alike for all folds is stored once."""
-        is_shared = len(array) == 1 or not (array[1:] != array[0]).any()
-        shared = tensor((array[:1] if is_shared else array).astype(np.float32, copy=False))
-        return shared.expand(len(folds), part.rows)
+        array = np.asarray(rows, np.float32)
+        is_shared = not (array[1:] != array[0]).any()
+        return tensor(array[:1] if is_shared else array).expand(len(folds), part.rows)
 
-    filled = None if expected is None else expected.costs(train_rows)
-    everywhere = np.ones(part.rows, bool)
+    everywhere = np.ones((len(folds), part.rows), bool)
     share = np.array([[statistics.learned_count(fold) / statistics.rows] for fold in folds])  # (G, 1)
     feedback_weight = np.divide(learns, share, out=np.zeros(learns.shape), where=share > 0)
     # On all rows the weights are the same for every fold.
     weighed = folds if reg_on_known else folds[:1]
     action_weight = np.stack([statistics.action_weight(fold, on_known=reg_on_known) for fold in weighed])
-    reward_weight = None if expected is None else expected.reward_weights(train_rows)
     return Rows(
         context=tensor(part.context),
         action=torch.from_numpy(part.action).to(device, torch.int64),
         p=tensor(part.propensity),
         true_cost=tensor(part.cost),
-        c=per_fold(part.cost[None] if filled is None else filled),
-        known=indices(learns if filled is None else [everywhere for _ in folds]),
-        regularised=indices(learns if reg_on_known else [everywhere for _ in folds]),
-        held=indices([part.known & ~row for row in learns]),
-        feedback_weight=per_fold(feedback_weight if filled is None else everywhere[None].astype(np.float32)),
+        c=per_fold([of_fold.costs(train_rows) for of_fold in filling] or [part.cost]),
+        known=indices(everywhere if filling else learns),
+        regularised=indices(learns if reg_on_known else everywhere),
+        held=indices(part.known & ~learns),
+        feedback_weight=per_fold(everywhere[:1] if filling else feedback_weight),
         action_weight=per_fold(action_weight[:, part.action]),
-        reward_weight=None if reward_weight is None else per_fold(reward_weight),
+        reward_weight=per_fold([of_fold.weights(train_rows) for of_fold in weighting]) if weighting else None,
         pi0=None if part.pi0 is None else tensor(part.pi0),
     )

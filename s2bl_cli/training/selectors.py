@@ -33,6 +33,10 @@ class Selector:
     needs_model: bool = False
     largest_cost: float = math.inf  # costs above it are refused
 
+    def __call__(self, held: HeldOut | None) -> float:
+        """Where nothing is held out, nothing is worse."""
+        return self.estimate(held) if held is not None and len(held.cost) else -math.inf
+
 
 def snips(held: HeldOut) -> float:
     """−Σ cw/Σ w. A policy that gives the held-out actions no weight at all is the worst."""
@@ -42,21 +46,17 @@ def snips(held: HeldOut) -> float:
 
 def ips(held: HeldOut) -> float:
     """−mean cw."""
-    return -float((held.cost * held.weight).mean()) if len(held.cost) else -math.inf
+    return -float((held.cost * held.weight).mean())
 
 
 def dr(held: HeldOut) -> float:
     """−mean(q̂(x, π) + w(c − q̂(x, a)))."""
-    if not len(held.cost):
-        return -math.inf
     return -float((held.model_value + held.weight * (held.cost - held.model_logged)).mean())
 
 
 def ls_bound(held: HeldOut) -> float:
     """The 95 % lower bound (exp(λV − ln(1/δ)/n) − 1)/λ of the logarithmic smoothing V, λ = 1/√n; costs ≤ 0."""
     rows = len(held.cost)
-    if not rows:
-        return -math.inf
     lam = 1 / math.sqrt(rows)
     value = float(np.log1p(lam * held.weight * np.maximum(-held.cost, 0)).mean()) / lam
     return (math.exp(lam * value - math.log(1 / _DELTA) / rows) - 1) / lam

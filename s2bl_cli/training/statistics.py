@@ -28,6 +28,10 @@ class TrainRows(NamedTuple):
     def take(self, chosen: npt.NDArray[np.bool_]) -> "TrainRows":
         return TrainRows(self.rows.take(chosen), self.number[chosen])
 
+    def learned(self, fold: Fold) -> npt.NDArray[np.bool_]:
+        """Those whose feedback policies of the fold learn from."""
+        return self.rows.known & ~fold.holds_out(self.number)
+
 
 def joined(parts: list[TrainRows]) -> TrainRows:
     arrays: dict[str, Any] = {
@@ -55,15 +59,13 @@ class Statistics:
     action_counts: npt.NDArray[np.float64]  # (actions,) over all rows
     shift: Floats  # (features,) the standardisation of the contexts
     scale: Floats
-    sample: TrainRows | None  # known rows with contexts, of very many an even sample; None: not asked for
+    sample: TrainRows  # known rows with contexts, of very many an even sample; none where not asked for
 
     @cached_property
-    def lowest_cost(self) -> float:
-        return float(self.known.c.min(initial=np.inf)) if len(self.known.c) else 0.0
-
-    @cached_property
-    def highest_cost(self) -> float:
-        return float(self.known.c.max(initial=-np.inf)) if len(self.known.c) else 0.0
+    def cost_range(self) -> tuple[float, float]:
+        """The lowest and the highest known cost."""
+        costs = self.known.c
+        return (float(costs.min()), float(costs.max())) if len(costs) else (0.0, 0.0)
 
     def learned(self, fold: Fold) -> npt.NDArray[np.bool_]:
         """Of the known rows, those that policies of the fold learn from."""
@@ -81,36 +83,26 @@ class Statistics:
         return weights
 
 
-def count_rows(parts: Iterable[TrainRows], actions: int, *, sample_bytes: int | None) -> Statistics:
-    """`sample_bytes`: how large the sample of known rows may be; None: no sample."""
+def count_rows(parts: Iterable[TrainRows], actions: int, *, sample_bytes: int = 0) -> Statistics:
+    """`sample_bytes`: how large the sample of known rows may be; 0: no sample."""
     known: list[KnownColumns] = []
     counts = np.zeros(actions)
     moments = RunningMoments()
     sample: list[TrainRows] = []
-    share = 1.0
-    rows = 0
+    share = 1.0 if sample_bytes else 0.0
     for part, number in parts:
-        rows += part.rows
         is_known = np.flatnonzero(part.known)
         known.append(
             KnownColumns(number[is_known], part.action[is_known], part.propensity[is_known], part.cost[is_known])
         )
         counts += np.bincount(part.action, minlength=actions)
         moments.add(flattened(part.context))
-        if sample_bytes is not None:
-            sample.append(_sampled(TrainRows(part, number).take(part.known), share))
-            while sum(part.rows.context.nbytes for part in sample) > sample_bytes:
-                share /= 2
-                sample = [_sampled(part, share) for part in sample]
-    shift, scale = standardisation(moments) if rows else (np.empty(0, np.float32), np.empty(0, np.float32))
-    return Statistics(
-        rows,
-        KnownColumns(*(np.concatenate([getattr(columns, name) for columns in known]) for name in KnownColumns._fields)),
-        counts,
-        shift,
-        scale,
-        joined(sample) if sample else None,
-    )
+        sample.append(_sampled(TrainRows(part, number).take(part.known), share))
+        while sum(part.rows.context.nbytes for part in sample) > sample_bytes:
+            share /= 2
+            sample = [_sampled(part, share) for part in sample]
+    columns = KnownColumns(*map(np.concatenate, zip(*known, strict=True)))
+    return Statistics(int(counts.sum()), columns, counts, *standardisation(moments), joined(sample))
 
 
 def _sampled(rows: TrainRows, share: float) -> TrainRows:
