@@ -293,7 +293,7 @@ class _Script:
 
     def run(self, tracker: Tracker) -> list[Any]:
         script: Any = self
-        while self.epoch < len(self.values[0]) and not tracker.is_out_of_patience(self.epoch):
+        while self.epoch < len(self.values[0]) and tracker.in_patience(self.epoch):
             self.epoch += 1
             tracker.epoch_done(self.epoch, {"loss": torch.zeros(1, len(self.values))}, script)
         return list(tracker.results(self.epoch, script))

@@ -12,10 +12,8 @@ from torch import Tensor
 
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.data import TrainingData
-from s2bl_cli.training.rows import Rows, rows_on_device
-from s2bl_cli.training.sampling import KNOWN, REGULARISED, Order, Sample, in_turn, sample
-from s2bl_cli.training.statistics import TrainRows, count_rows
+from s2bl_cli.training.data import TrainingData, TrainRows, count_rows
+from s2bl_cli.training.sampling import KNOWN, REGULARISED, Order, Rows, Sample, in_turn, rows_on_device, sample
 
 
 def _order(rows: int, seed: int = 0, epoch: int = 0, part: int = 0, term: int = KNOWN) -> Tensor:

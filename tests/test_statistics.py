@@ -14,8 +14,7 @@ from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.errors import ContractError
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.data import TrainingData
-from s2bl_cli.training.statistics import Statistics, TrainRows, count_rows, joined
+from s2bl_cli.training.data import Statistics, TrainingData, TrainRows, count_rows, joined
 
 COLUMNS = ("context", "action", "propensity", "cost", "split")
 NOBODY = Fold(0)  # holds out no row

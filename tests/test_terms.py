@@ -66,7 +66,7 @@ def _numbers(term: Risk | Regulariser, form: str) -> Numbers:
     for values in policies:
         if form == "off":
             values |= {declared.name: None for declared in term.hyperparameters if declared.default is None}
-        if isinstance(term, Regulariser) and term.derive is not None:
+        if isinstance(term, Regulariser):
             values |= term.derive(values, lambda function: float(np.mean(function(P.numpy()))))
 
     def number(name: str) -> Any:

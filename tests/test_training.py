@@ -30,12 +30,11 @@ from s2bl_cli.policies.single import SinglePolicy
 from s2bl_cli.policies.stacked import StackedPolicies
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.data import TrainRows, count_rows
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.loop import Loop, Metrics, TrainState
-from s2bl_cli.training.rows import Rows, rows_on_device
-from s2bl_cli.training.sampling import Order, sample
+from s2bl_cli.training.sampling import Order, Rows, rows_on_device, sample
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.statistics import TrainRows, count_rows
 
 ACTIONS = 3
 

@@ -176,7 +176,8 @@ class Regulariser:
     default_rows: str = "all"
     cost_model: str | None = None  # what reward weights are computed from by default
     exact: Regulariser | None = None  # the form that uses the whole π₀(·|x)
-    derive: Callable[[Values, MeanOfPropensities], Mapping[str, float]] | None = None  # numbers more, known in advance
+    # More numbers for the formula, known before the first step.
+    derive: Callable[[Values, MeanOfPropensities], Mapping[str, float]] = lambda values, mean: {}
 
 
 @dataclass(frozen=True)

@@ -131,8 +131,8 @@ def _fit_logits(
     settings: RewardModelSettings,
     device: torch.device,
 ) -> tuple[Standardisation, Tensor, Tensor]:
-    """Weight (folds, actions, features) and bias (folds, actions) of the logits on standardised contexts. Model j learns
-    from the rows whose fold is not j. Values are in [0, 1]."""
+    """Weight (folds, actions, features) and bias (folds, actions) of the logits on standardised contexts. Model j
+    learns from the rows whose fold is not j. Values are in [0, 1]."""
     standardise, folds = Standardisation(context, device), settings.folds
     x = context_tensor(context, device)  # (rows, *shape), the file's dtype
     a = torch.from_numpy(np.asarray(action, np.int64)).to(device)

@@ -22,12 +22,10 @@ from s2bl_cli.objectives.terms import (
 )
 from s2bl_cli.policies.trainable import Inputs, TrainablePolicies, backward_distance, distance
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.data import TrainingData
+from s2bl_cli.training.data import TrainingData, TrainRows
 from s2bl_cli.training.expected_rewards import ExpectedRewards
-from s2bl_cli.training.rows import Rows, rows_on_device
-from s2bl_cli.training.sampling import Order, Sample, sample
+from s2bl_cli.training.sampling import Order, Rows, Sample, rows_on_device, sample
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.statistics import TrainRows
 
 _NOT_NEEDED: Any = None
 

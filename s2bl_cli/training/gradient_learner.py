@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.contract.policies import NetworkSpec
-from s2bl_cli.objectives.hyperparameters import NU
+from s2bl_cli.objectives.hyperparameters import NU, Values
 from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Objective, Regulariser, Risk
 from s2bl_cli.policies.network import PolicyNetwork, build_network, network_from, on_device
 from s2bl_cli.policies.single import SinglePolicy, is_bf16
 from s2bl_cli.policies.stacked import StackedPolicies, is_stackable, parameter_count
 from s2bl_cli.policies.trainable import TrainablePolicies
-from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SCHEDULES, SELECTORS
+from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SELECTORS
 from s2bl_cli.training.batches import Batches
 from s2bl_cli.training.candidates import Candidate, Fold
 from s2bl_cli.training.data import TrainingData
@@ -106,9 +106,6 @@ class GradientLearner:
         loop = Loop(
             batches,
             self._objective(data, stack, run.device),
-            SCHEDULES.load(settings.schedule),
-            settings.lr,
-            settings.epochs,
             prior,
             run.should_stop,
         )
@@ -124,14 +121,14 @@ class GradientLearner:
 
         rows = batches.per_epoch * settings.batch_size
         nu = min(candidate.hyperparameters.get("nu") or 0.0 for row in stack for candidate in row)
-        while state.epoch < loop.epochs and not tracker.is_out_of_patience(state.epoch):
+        while state.epoch < settings.epochs and tracker.in_patience(state.epoch):
             started_at = time.monotonic()
             try:
                 metrics = loop.train_epoch(state)
             except Interrupted:
                 keep()
                 raise
-            check_finite(metrics, state.epoch, loop.lr, nu)
+            check_finite(metrics, state.epoch, settings.lr, nu)
             tracker.epoch_done(state.epoch, metrics, policies)
             rate = rows / max(time.monotonic() - started_at, 1e-9)
             advance(epochs_before + state.epoch, f"loss {metrics['loss'].mean().item():.4f} {rate:,.0f} rows/s")
@@ -150,12 +147,12 @@ class GradientLearner:
     def _objective(self, data: TrainingData, stack: Stack, device: torch.device) -> Objective:
         """The numbers of the stack's policies: one where all agree, else a tensor (G, C, 1)."""
         on_known = self._settings.reg_rows == "known"
-        values = [[dict(candidate.hyperparameters) for candidate in row] for row in stack]
-        derive = self._regulariser.derive
-        for row, fold_values in zip(stack, values, strict=True):
-            mean = partial(data.mean_of_propensities, fold=row[0].fold, on_known=on_known)
-            for policy_values in fold_values:
-                policy_values |= {} if derive is None else derive(policy_values, mean)
+
+        def values_of(candidate: Candidate) -> Values:
+            mean = partial(data.mean_of_propensities, fold=candidate.fold, on_known=on_known)
+            return {**candidate.hyperparameters, **self._regulariser.derive(candidate.hyperparameters, mean)}
+
+        values = [[values_of(candidate) for candidate in row] for row in stack]
 
         def number(name: str) -> float | Tensor | None:
             by_policy = [[policy_values[name] for policy_values in row] for row in values]

@@ -12,6 +12,7 @@ from s2bl_cli.errors import RunError
 from s2bl_cli.objectives.terms import Objective, Term
 from s2bl_cli.policies.optimizers import Optimizer
 from s2bl_cli.policies.trainable import TrainablePolicies
+from s2bl_cli.registry import SCHEDULES
 from s2bl_cli.training.batches import Batches, Forward
 from s2bl_cli.training.interruption import Interrupted
 
@@ -98,16 +99,14 @@ class Loop:
 
     batches: Batches
     objective: Objective
-    schedule: Schedule
-    lr: float
-    epochs: int
     prior: Sequence[Tensor] | None
     should_stop: Callable[[], bool]
 
     def train_epoch(self, state: TrainState) -> Metrics:
         """One pass over the data, from state.step on. Raises Interrupted between two steps."""
-        objective, policies, needs = self.objective, state.policies, self.batches.needs
-        per_epoch = self.batches.per_epoch
+        objective, policies, settings = self.objective, state.policies, self.batches.settings
+        needs, per_epoch = self.batches.needs, self.batches.per_epoch
+        schedule: Schedule = SCHEDULES.load(settings.schedule)
         policies.training(True)
         for step, batch in self.batches.epoch(state.epoch, state.step, policies):
             if self.should_stop():
@@ -120,7 +119,7 @@ class Loop:
 
             seen.backward(loss.slope)
             done = state.epoch * per_epoch + step
-            state.optimizer.step(self.lr * self.schedule(done, self.epochs * per_epoch, per_epoch))
+            state.optimizer.step(settings.lr * schedule(done, settings.epochs * per_epoch, per_epoch))
             state.sums.add("risk", risk)
             state.sums.add("regulariser", regulariser)
             state.step = step + 1

@@ -25,7 +25,7 @@ from s2bl_cli.training.data import TrainingData, needs_streaming
 from s2bl_cli.training.interruption import Interrupted, noted_signals
 from s2bl_cli.training.learner import Learner, Run
 from s2bl_cli.training.selectors import HeldOut, Selector
-from s2bl_cli.training.settings import RunOptions, TrainSettings
+from s2bl_cli.training.settings import RunOptions, TrainSettings, broken_rules
 from s2bl_cli.training.validation import Curve, Result, joined
 
 _COLUMNS = ("context", "action", "propensity", "cost", "split")  # never `label`
@@ -142,9 +142,9 @@ class TrainingRun:
         return TrainingData(self.log, columns, streamed=streamed, sample_known=needs_known)
 
     def _spec(self) -> NetworkSpec:
-        settings, spec = self.settings, self.log.spec
-        hidden = parse_hidden(settings.model, settings.hidden)
-        return NetworkSpec(settings.model, spec.context, spec.actions, hidden, settings.width)
+        model, spec = self.settings.model, self.log.spec
+        hidden = parse_hidden(model, self.settings.hidden)
+        return NetworkSpec(model, spec.context, spec.actions, hidden, self.settings.width)
 
     def identity(self) -> Step:
         """What a checkpoint must share with the run: everything that the policies depend on."""
@@ -164,9 +164,7 @@ class TrainingRun:
         numbers = {flag(name)[2:]: value for name, value in result.candidate.hyperparameters.items()}
         alone |= {name: value for name, value in numbers.items() if name in alone}
         if settings.folds is not None or settings.patience is None:
-            alone |= {"folds": None, "select": None, "select-on": "sampled"}
-            if settings.held_share:
-                alone |= {"holdout": settings.held_share}
+            alone |= {"folds": None, "select": None, "select-on": "sampled", "holdout": settings.held_share or None}
         return Policy(
             network=spec,
             training_rows=data.statistics.rows,
@@ -193,28 +191,33 @@ class TrainingRun:
     # --- checks ---
 
     def _check(self, data: TrainingData, spec: NetworkSpec) -> None:
-        settings, name = self.settings, self.log.name
-        known, (_, highest) = len(data.statistics.known.c), data.statistics.cost_range
-        if settings.uses_feedback and not known:
-            raise ContractError(
-                f"{name}: no train row has feedback, and {settings.name} learns from feedback; "
-                f"use a log with some, or --method wce-only"
-            )
-        selector = SELECTORS.load(settings.selector)
-        for term, subject, other in (
-            (settings.risk_term, f"--risk {settings.risk}", "risk"),
-            (selector, f"--select {settings.selector}", "selector"),
-        ):
-            if highest > term.largest_cost:
-                raise ContractError(
-                    f"{name}: {subject} is for costs of at most {term.largest_cost:g}, found {highest:g}; "
-                    f"use another {other}, or shift the costs"
-                )
-        if (settings.held_share or settings.folds) and known < 2 * (settings.folds or 5):
-            raise ContractError(
-                f"{name}: {known} rows with feedback are too few to hold some out; drop --select, "
-                f"--patience and --folds"
-            )
+        settings, known = self.settings, len(data.statistics.known.c)
+        _, highest = data.statistics.cost_range
+        risk_limit, selector_limit = settings.risk_term.largest_cost, SELECTORS.load(settings.selector).largest_cost
+        holds_out = settings.held_share or settings.folds
+        faults = broken_rules(
+            (
+                settings.uses_feedback and not known,
+                f"no train row has feedback, and {settings.name} learns from feedback; use a log with some, or "
+                f"--method wce-only",
+            ),
+            (
+                highest > risk_limit,
+                f"--risk {settings.risk} is for costs of at most {risk_limit:g}, found {highest:g}; use another risk, "
+                f"or shift the costs",
+            ),
+            (
+                highest > selector_limit,
+                f"--select {settings.selector} is for costs of at most {selector_limit:g}, found {highest:g}; use "
+                f"another selector, or shift the costs",
+            ),
+            (
+                holds_out and known < 2 * (settings.folds or 5),
+                f"{known} rows with feedback are too few to hold some out; drop --select, --patience and --folds",
+            ),
+        )
+        if faults:
+            raise ContractError(f"{self.log.name}: {'; '.join(faults)}")
         if self.prior is not None:
             self._check_prior(self.prior, spec)
 
@@ -230,16 +233,20 @@ class TrainingRun:
     def _check_fold(self, data: TrainingData, fold: Fold) -> None:
         """Which rows are held out is chance: of few rows it may be none or all."""
         known, learned = len(data.statistics.known.c), data.statistics.learned_count(fold)
-        if self.settings.uses_feedback and learned == 0:
-            raise SettingError(
-                f"--seed {fold.seed} holds out all {known} rows with feedback and leaves none to learn from: "
-                f"lower --holdout, or take another seed"
-            )
-        if self.settings.held_share and learned == known:
-            raise SettingError(
+        faults = broken_rules(
+            (
+                self.settings.uses_feedback and learned == 0,
+                f"--seed {fold.seed} holds out all {known} rows with feedback and leaves none to learn from: lower "
+                f"--holdout, or take another seed",
+            ),
+            (
+                self.settings.held_share and learned == known,
                 f"--seed {fold.seed} holds out none of the {known} rows with feedback: raise --holdout, or select by "
-                f"--folds"
-            )
+                f"--folds",
+            ),
+        )
+        if faults:
+            raise SettingError("; ".join(faults))
 
 
 def _described(spec: NetworkSpec) -> str:

@@ -193,7 +193,7 @@ class TrainSettings:
         needs = (*self.risk_term.needs, *self.regulariser_term.needs)
         exact = [name for name in REGULARISERS.names if REGULARISERS.load(name).exact is not None]
         uses_model = FILLED_COSTS in needs or REWARD_WEIGHT in needs
-        return _broken(
+        return broken_rules(
             (
                 self.reg_form == "exact" and self.reg not in exact,
                 f"--reg-form exact is for --reg {' or '.join(exact)}, found {self.reg}",
@@ -235,7 +235,7 @@ class TrainSettings:
         is_single = all(len(points) == 1 for points in self.points.values()) and not searched
         several = ", ".join(flag(h.name) for h in self.declared)
         selects, stops_early, has_folds = self.select is not None, self.patience is not None, self.folds is not None
-        return _broken(
+        return broken_rules(
             (broken_seeds, f"--seeds must be whole numbers such as 0,1,2, found {', '.join(broken_seeds)}"),
             (
                 policies > _MOST_POLICIES,
@@ -343,7 +343,7 @@ class TrainSettings:
         return side_by_side * self.batch_size * sum(a * b for a, b in pairwise(sizes))
 
 
-def _broken(*rules: tuple[object, str]) -> list[str]:
+def broken_rules(*rules: tuple[object, str]) -> list[str]:
     """The messages of the rules that are broken."""
     return [message for is_broken, message in rules if is_broken]
 

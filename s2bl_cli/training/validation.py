@@ -15,10 +15,10 @@ from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import SELECTORS
 from s2bl_cli.reward_models.reward_model import RewardModel, fit_reward_model
 from s2bl_cli.training.candidates import Candidate, Fold
+from s2bl_cli.training.data import TrainRows
 from s2bl_cli.training.loop import Metrics
-from s2bl_cli.training.rows import Rows
+from s2bl_cli.training.sampling import Rows
 from s2bl_cli.training.selectors import HeldOut, Selector
-from s2bl_cli.training.statistics import TrainRows
 
 _ROWS_AT_ONCE = 4096
 _CELLS_AT_ONCE = 1 << 24  # rows × policies × actions: 64 MB
@@ -150,16 +150,12 @@ class Tracker:
             for c, candidate in enumerate(candidates)
         }
 
-    def is_out_of_patience(self, epoch: int) -> bool:
-        """No policy has had a better epoch for so long."""
-        return not self._in_patience(epoch)
-
-    def _in_patience(self, epoch: int) -> list[tuple[int, int]]:
+    def in_patience(self, epoch: int) -> list[tuple[int, int]]:
         """The policies that would still be in training after this epoch if they were alone."""
         return [at for at, result in self._results.items() if epoch - result.best_epoch < self._patience]
 
     def epoch_done(self, epoch: int, metrics: Metrics, policies: TrainablePolicies) -> None:
-        in_training = self._in_patience(epoch - 1)
+        in_training = self.in_patience(epoch - 1)
         for name, values in metrics.items():
             by_policy = values.expand(policies.shape).tolist()
             for g, c in in_training:
