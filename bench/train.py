@@ -60,14 +60,14 @@ OPENING, CLOSING = "<!-- measured:train -->\n", "<!-- /measured -->"
 TRAIN_PROGRAM = """
 import json, re, sys, time
 from s2bl_cli.app import main
-from s2bl_cli.training.loop import Loop
-epochs, train_epoch = [], Loop.train_epoch
-def timed(loop, state):
+from s2bl_cli.training.loop import TrainState
+epochs, train_epoch = [], TrainState.train_epoch
+def timed(state, *words):
     started = time.perf_counter()
-    metrics = train_epoch(loop, state)
+    metrics = train_epoch(state, *words)
     epochs.append(time.perf_counter() - started)
     return metrics
-Loop.train_epoch = timed
+TrainState.train_epoch = timed
 try:
     main()
 finally:

@@ -32,7 +32,7 @@ from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainRows, count_rows
 from s2bl_cli.training.learner import Run
-from s2bl_cli.training.loop import Loop, Metrics, TrainState
+from s2bl_cli.training.loop import Metrics, TrainState
 from s2bl_cli.training.sampling import Order, Rows, rows_on_device, sample
 from s2bl_cli.training.settings import TrainSettings
 
@@ -279,13 +279,13 @@ def test_whole_epochs_stay_on_the_policys_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, sampling: str
 ) -> None:
     """As beside a GPU: what is made without saying where comes up elsewhere, and fails."""
-    real = Loop.train_epoch
+    real = TrainState.train_epoch
 
-    def train_epoch(loop: Loop, state: TrainState) -> Metrics:
+    def train_epoch(state: TrainState, *words: Any) -> Metrics:
         with default_device_elsewhere():
-            return real(loop, state)
+            return real(state, *words)
 
-    monkeypatch.setattr(Loop, "train_epoch", train_epoch)
+    monkeypatch.setattr(TrainState, "train_epoch", train_epoch)
     log = _log(tmp_path / "log.parquet", blobs(known=0.5))
     assert train(log, method=method, sampling=sampling).training_rows == 300
 

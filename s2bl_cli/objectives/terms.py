@@ -33,26 +33,22 @@ LOG_PI, LOG_POLICY, PI0, PRIOR = "log_pi", "log_policy", "pi0", "prior"
 FILLED_COSTS, REWARD_WEIGHT = "filled_costs", "reward_weight"
 
 
+@dataclass(slots=True, eq=False)
 class Term:
     """A risk or a regulariser on a batch: its value, and its slope in what it sees of the policies.
 
     The value is a mean over rows, taken when it is asked for: a step needs the slope alone.
     """
 
-    __slots__ = ("_value", "slope", "terms")
-
-    def __init__(
-        self, terms: Tensor | None, slope: dict[Seen, Tensor], value: Callable[[], Tensor | float] | None = None
-    ) -> None:
-        self.terms = terms  # (…, rows) whose mean is the value; None where it is made of other terms
-        self.slope = slope  # log_pi: (…, rows), log_policy: (…, rows, actions), distance: (…)
-        self._value = value
+    terms: Tensor | None  # (…, rows) whose mean is the value; None where it is made of other terms
+    slope: dict[Seen, Tensor]  # log_pi: (…, rows), log_policy: (…, rows, actions), distance: (…)
+    value_of_terms: Callable[[], Tensor | float] | None = None  # of those others
 
     @property
     def value(self) -> Tensor | float:
         """(…)"""
-        if self._value is not None:
-            return self._value()
+        if self.value_of_terms is not None:
+            return self.value_of_terms()
         return 0.0 if self.terms is None else self.terms.mean(-1)
 
     def __add__(self, other: Term) -> Term:

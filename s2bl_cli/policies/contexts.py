@@ -1,7 +1,6 @@
 """Contexts on their way into a network: as tensors, and standardised by the moments of rows, (x − shift)·scale."""
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
@@ -22,11 +21,10 @@ def context_tensor(context: npt.NDArray[np.generic], device: torch.device) -> Te
     return torch.from_numpy(whole if whole.flags.writeable else whole.copy()).to(device)
 
 
-def feature_moments(parts: Iterable[npt.NDArray[np.generic]]) -> RunningMoments:
-    """Of contexts (rows, *shape) that come in parts, of which one at a time is looked at."""
+def feature_moments(context: npt.NDArray[np.generic]) -> RunningMoments:
+    """Of contexts (rows, *shape)."""
     moments = RunningMoments()
-    for part in parts:
-        moments.add(flattened(part))
+    moments.add(flattened(context))
     return moments
 
 

@@ -34,7 +34,7 @@ class PolicyNetwork(nn.Module):
 
     def standardise_by(self, context: npt.NDArray[np.generic]) -> None:
         """Take shift and scale from these contexts (the train rows)."""
-        self.standardise_with(*standardisation(feature_moments([context])))
+        self.standardise_with(*standardisation(feature_moments(context)))
 
     def standardise_with(self, shift: npt.NDArray[np.float32], scale: npt.NDArray[np.float32]) -> None:
         self.shift.copy_(torch.from_numpy(shift))

@@ -46,7 +46,7 @@ class Standardisation:
     """(x − shift)·scale, with moments from the rows that are fitted."""
 
     def __init__(self, context: npt.NDArray[np.generic], device: torch.device = CPU) -> None:
-        moments = standardisation(feature_moments([context]))
+        moments = standardisation(feature_moments(context))
         self.shift, self.scale = (torch.from_numpy(values).to(device) for values in moments)
 
     def __call__(self, context: Tensor) -> Tensor:

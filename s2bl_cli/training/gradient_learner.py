@@ -24,7 +24,7 @@ from s2bl_cli.training.data import TrainingData
 from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards, scaled
 from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Run
-from s2bl_cli.training.loop import Loop, TrainState, check_finite
+from s2bl_cli.training.loop import TrainState, check_finite
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.validation import HeldOutPredictions, Result, Tracker, fold_models
 
@@ -103,12 +103,7 @@ class GradientLearner:
         starts = [start_network(self._spec, data, fold.seed, run) for fold in folds]
         policies = self._policies(starts, len(stack[0]), bf16=bf16, compiled=run.compiled)
         optimizer = OPTIMIZERS.load(settings.optimizer)(policies.parameters, settings.weight_decay)
-        loop = Loop(
-            batches,
-            self._objective(data, stack, run.device),
-            prior,
-            run.should_stop,
-        )
+        objective = self._objective(data, stack, run.device)
         tracker = self._tracker(batches, stack, run.device)
         state = TrainState(policies, optimizer)
         with run.saved_state(key) as saved:
@@ -124,7 +119,7 @@ class GradientLearner:
         while state.epoch < settings.epochs and tracker.in_patience(state.epoch):
             started_at = time.monotonic()
             try:
-                metrics = loop.train_epoch(state)
+                metrics = state.train_epoch(batches, objective, prior, run.should_stop)
             except Interrupted:
                 keep()
                 raise
