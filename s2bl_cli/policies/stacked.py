@@ -55,15 +55,14 @@ class StackedPolicies:
         self._shift, self._scale = states[0]["shift"], states[0]["scale"]
         self._offset = -(self._shift * self._scale)
         self._names = [name.removesuffix(".weight") for name in states[0] if name.endswith(".weight")]
-        weights, biases = [], []
-        for name in self._names:
-            weight = torch.stack([state[f"{name}.weight"] for state in states])  # (G, units, inputs)
-            bias = torch.stack([state[f"{name}.bias"] for state in states]).unsqueeze(-1)  # (G, units, 1)
-            weights.append(weight.repeat_interleave(policies, 0))  # (G·C, …)
-            biases.append(bias.repeat_interleave(policies, 0))
+
+        def stacked(name: str) -> Tensor:
+            return torch.stack([state[name] for state in states]).repeat_interleave(policies, 0)  # (G·C, …)
+
+        weights = [stacked(f"{name}.weight") for name in self._names]  # (G·C, units, inputs)
+        biases = [stacked(f"{name}.bias").unsqueeze(-1) for name in self._names]  # (G·C, units, 1)
         first = torch.cat([weights[0], biases[0]], dim=2)
         self._first = first.view(self._groups, -1, first.shape[2])  # (G, C·units, features + 1)
-        self._first_units = self._first.shape[1]
         self._weights, self._biases = weights[1:], biases[1:]  # of the other layers
         self._actions = states[0][f"{self._names[-1]}.weight"].shape[0]
         self.parameters = [self._first, *self._weights, *self._biases]
@@ -122,7 +121,7 @@ class StackedPolicies:
             weight.grad = torch.bmm(of_logits, outputs.transpose(1, 2))
             bias.grad = of_logits.sum(2, keepdim=True)
             of_logits = torch.bmm(weight.transpose(1, 2), of_logits).mul_(outputs.sign())
-        self._first.grad = torch.bmm(of_logits.reshape(self._groups, self._first_units, -1), layers[0])
+        self._first.grad = torch.bmm(of_logits.reshape(self._groups, self._first.shape[1], -1), layers[0])
 
     def _standardised(self, context: Tensor, index: Tensor) -> Tensor:
         """(G, batch, features + 1)."""

@@ -58,18 +58,18 @@ class Forward:
 
     def known(self) -> KnownBatch:
         """The risk's rows."""
-        batch = self._batch.known
-        return batch._replace(log_pi=_rows(self.log_pi, 0, batch.p.shape[-1]))
+        _, p, c, weight, first = self._batch.known
+        return KnownBatch(_rows(self.log_pi, first, p.shape[-1]), p, c, weight, first)
 
     def regularised(self) -> AnyBatch:
         """The regulariser's rows."""
-        batch = self._batch.regularised
-        rows = batch.p.shape[-1]
-        return batch._replace(
-            log_pi=_rows(self.log_pi, batch.first, rows),
-            log_policy=_NOT_NEEDED if self.log_policy is None else self.log_policy.narrow(2, batch.first, rows),
-            distance=_NOT_NEEDED if self._prior is None else distance(self._policies, self._prior),  # (G, C)
-        )
+        _, p, action_weight, reward_weight, _, pi0, _, first = self._batch.regularised
+        log_pi, policy, from_prior = _rows(self.log_pi, first, p.shape[-1]), _NOT_NEEDED, _NOT_NEEDED
+        if self.log_policy is not None:
+            policy = self.log_policy.narrow(2, first, p.shape[-1])
+        if self._prior is not None:
+            from_prior = distance(self._policies, self._prior)  # (G, C)
+        return AnyBatch(log_pi, p, action_weight, reward_weight, policy, pi0, from_prior, first)
 
     def backward(self, slope: dict[Seen, Tensor]) -> None:
         """Set the policies' gradients from the loss's slope in what was seen."""
