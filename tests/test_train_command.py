@@ -251,6 +251,16 @@ def test_selector_for_rewards_refuses_costs(run: Callable[..., Any], tmp_path: P
 # --- presets ---
 
 
+def test_all_broken_rules_on_how_to_choose_are_reported() -> None:
+    with pytest.raises(SettingError) as raised:
+        TrainSettings(folds=3, holdout=0.1, seeds="0,0.5")
+    assert str(raised.value).split("; ") == [
+        "--seeds must be whole numbers such as 0,1,2, found 0.5",
+        "--folds and --holdout are two ways to hold rows out: drop one of them",
+        "--folds hold rows out to select by: say by what with --select",
+    ]
+
+
 def test_presets_fill_in_what_is_not_given() -> None:
     own, paper = TrainSettings(), TrainSettings(preset="paper")
     deep = TrainSettings(preset="paper", model="resnet-v2")

@@ -110,7 +110,7 @@ def count_rows(parts: Iterable[TrainRows], actions: int, *, sample_bytes: int = 
         )
         counts += np.bincount(part.action, minlength=actions)
         moments.add(flattened(part.context))
-        sample.append(_sampled(TrainRows(part, number).take(part.known), share))
+        sample.append(_sampled(TrainRows(part, number).take(part.known & (share > 0)), share))
         while sum(part.rows.context.nbytes for part in sample) > sample_bytes:
             share /= 2
             sample = [_sampled(part, share) for part in sample]
