@@ -178,7 +178,7 @@ def test_rows_on_the_device_have_the_filled_costs_and_the_weights() -> None:
     assert (filled.true_cost.numpy() == rows.cost).all()
     assert (plain.c.numpy() == rows.cost).all()
     assert plain.reward_weight is None
-    assert [one.tolist() for one in plain.held] == [one.tolist() for one in filled.held]
+    assert [one.tolist() for one in plain.held_out] == [one.tolist() for one in filled.held_out]
 
 
 @pytest.mark.parametrize("model", COST_MODELS.names)

@@ -136,7 +136,7 @@ def test_paired_batches_are_of_the_rows_of_each_term() -> None:
     assert not drawn.weighted
     for g in range(2):
         assert set(known[:, g].flatten().tolist()) <= set(rows.known[g].tolist())
-    assert not set(rows.held[1].tolist()) & set(known[:, 1].flatten().tolist())
+    assert not set(rows.held_out[1].tolist()) & set(known[:, 1].flatten().tolist())
     missing = set(range(200)) - set(rows.known[0].tolist())
     assert missing & set(regularised[:, 0].flatten().tolist())
 

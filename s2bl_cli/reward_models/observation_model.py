@@ -83,7 +83,7 @@ def cross_fit_observation(
         cross_fit(features(context), action, value, fold, actions, settings, device), features
     )
     likelihoods = [
-        log_likelihood(one.probability(context, action, fold), known).sum() for one in (linear, nonlinear_model)
+        log_likelihood(model.probability(context, action, fold), known).sum() for model in (linear, nonlinear_model)
     ]
     return nonlinear_model if likelihoods[1] > likelihoods[0] else linear
 

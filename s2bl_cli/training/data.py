@@ -197,14 +197,14 @@ class TrainingData:
         stretches = self._log.stretches
         size = row_bytes(self._log, self._columns)
         parts: list[list[Stretch]] = [[]]
-        held = 0
+        part_bytes = 0
         for i in np.random.default_rng(epoch).permutation(len(stretches)):
             added = stretches[i].rows * size
-            if held + added > PART_BYTES and parts[-1]:
+            if part_bytes + added > PART_BYTES and parts[-1]:
                 parts.append([])
-                held = 0
+                part_bytes = 0
             parts[-1].append(stretches[i])
-            held += added
+            part_bytes += added
         return parts
 
     def _read(self, stretches: list[Stretch]) -> TrainRows:

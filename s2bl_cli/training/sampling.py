@@ -32,7 +32,7 @@ class Rows(NamedTuple):
     c: Tensor  # (G, rows) the costs that the risk sees: the true ones, or filled in by a cost model
     known: tuple[Tensor, ...]  # per fold: indices of the rows whose cost the risk sees
     regularised: tuple[Tensor, ...]  # per fold: indices of the rows that the regulariser sees
-    held: tuple[Tensor, ...]  # per fold: indices of the known rows that are held out
+    held_out: tuple[Tensor, ...]  # per fold: indices of the known rows that are held out
     feedback_weight: Tensor  # (G, rows) N/n where the risk sees the row's cost, else 0
     action_weight: Tensor  # (G, rows) N/m_a of the row's action
     reward_weight: Tensor | None  # (G, rows) of the calibrated cross-entropy
@@ -83,7 +83,7 @@ def rows_on_device(
         c=per_fold([of_fold.costs(train_rows) for of_fold in filling] or [part.cost]),
         known=indices(everywhere if filling else learns),
         regularised=indices(learns if reg_on_known else everywhere),
-        held=indices(part.known & ~learns),
+        held_out=indices(part.known & ~learns),
         feedback_weight=per_fold(everywhere[:1] if filling else feedback_weight),
         action_weight=per_fold(action_weight[:, part.action]),
         reward_weight=per_fold([of_fold.weights(train_rows) for of_fold in weighting]) if weighting else None,
@@ -129,7 +129,7 @@ def sample(
     if mixed and (has_risk or has_regulariser):
         # Both terms on the known rows: batches of them. Else batches of all rows.
         on_known = has_regulariser and reg_on_known
-        source = rows.regularised if on_known else (torch.arange(rows.total, device=rows.p.device),) * len(rows.held)
+        source = rows.regularised if on_known else (torch.arange(rows.total, device=rows.p.device),) * len(order.seeds)
         index = _batches(source, steps, batch_size, order, KNOWN, rows.p.device)
         return Sample(
             index, index.shape[-1] if has_risk else 0, 0 if has_regulariser else index.shape[-1], not on_known

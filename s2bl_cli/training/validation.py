@@ -78,7 +78,7 @@ class HeldOutPredictions:
     @torch.no_grad()
     def _of_part(self, policies: TrainablePolicies, rows: Rows) -> list[list[HeldOut]]:
         # Folds are looked at together, so the shorter ones are filled up with the part's first row, and cut again.
-        index = pad_sequence(list(rows.held), batch_first=True)  # (G, rows)
+        index = pad_sequence(list(rows.held_out), batch_first=True)  # (G, rows)
         expected = self._expected_costs(rows, index)
         logged, values = ([rows.p.new_empty(*policies.shape, 0)] for _ in range(2))
         at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // (math.prod(policies.shape) * self.actions)))
@@ -104,7 +104,8 @@ class HeldOutPredictions:
         """q̂ of the held-out rows, by models that have not seen their feedback: (G, rows, actions). NaN without one."""
         if not self.models:
             return rows.p.new_full((1, 1, 1), math.nan).expand(*index.shape, self.actions)
-        costs = [m.predict(rows.context[held].cpu().numpy()) for m, held in zip(self.models, index, strict=True)]
+        contexts = (rows.context[of_fold].cpu().numpy() for of_fold in index)
+        costs = [model.predict(context) for model, context in zip(self.models, contexts, strict=True)]
         return torch.from_numpy(np.stack(costs)).to(rows.p.device)
 
 
@@ -115,13 +116,13 @@ def fold_models(known: TrainRows, folds: Sequence[Fold], actions: int, device: t
 
 
 def _held_out(rows: Rows, g: int, pi: Tensor, nu: float, value: Tensor, logged: Tensor) -> HeldOut:
-    held = rows.held[g]
+    index = rows.held_out[g]
     # The true costs, not those that a cost model filled in: held-out rows have theirs.
     columns = (
-        pi[: len(held)] / rows.p[held].clamp(min=nu),
-        rows.true_cost[held],
-        value[: len(held)],
-        logged[: len(held)],
+        pi[: len(index)] / rows.p[index].clamp(min=nu),
+        rows.true_cost[index],
+        value[: len(index)],
+        logged[: len(index)],
     )
     return HeldOut(*(column.cpu().numpy().astype(np.float64) for column in columns))
 
@@ -162,23 +163,23 @@ class Tracker:
                 self._results[g, c].curve.append((epoch, name, by_policy[g][c]))
         if self._patience == math.inf or self._predictions is None:
             return
-        held, state = self._predictions(policies), policies.state()
+        predicted, state = self._predictions(policies), policies.state()
         for g, c in in_training:
-            result, value = self._results[g, c], self._selector(held[g][c])
+            result, value = self._results[g, c], self._selector(predicted[g][c])
             result.curve.append((epoch, self._name, value))
             if value > self._selector(result.held_out):
                 tensors = policies.policy_tensors(state, g, c)
-                self._results[g, c] = replace(result, tensors=tensors, held_out=held[g][c], best_epoch=epoch)
+                self._results[g, c] = replace(result, tensors=tensors, held_out=predicted[g][c], best_epoch=epoch)
 
     def results(self, epoch: int, policies: TrainablePolicies) -> Iterator[Result]:
         """Of the policies as they are, or of each one's best epoch: to select by the last would be another policy."""
-        held = None if self._predictions is None else self._predictions(policies)
+        predicted = None if self._predictions is None else self._predictions(policies)
         state = policies.state()
         for (g, c), result in self._results.items():
             if result.best_epoch:
                 yield result
             else:
-                held_out = None if held is None else held[g][c]
+                held_out = None if predicted is None else predicted[g][c]
                 tensors = policies.policy_tensors(state, g, c)
                 yield replace(result, tensors=tensors, held_out=held_out, best_epoch=epoch)
 
