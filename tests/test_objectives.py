@@ -374,7 +374,7 @@ class _SmallLog(NamedTuple):
         log_pi, distance = self._log_pi(own), torch.tensor(2.0, dtype=torch.float64)
         action_weight, reward_weight = self.rows.action_weight[0, own].double(), torch.tensor(own).double() / 4
         p = self.rows.p[own].double()
-        first = self.rows.total  # after all known rows, as where they are batches of their own
+        first = len(self.rows.action)  # after all known rows, as where they are batches of their own
         return _any_batch(log_pi, p, action_weight, reward_weight=reward_weight, distance=distance, first=first)
 
     @torch.no_grad()

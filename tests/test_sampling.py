@@ -114,7 +114,7 @@ def _sample(
     rows: Rows, *, mixed: bool, risk: bool = True, reg: bool = True, batch_size: int = 16, epoch: int = 0
 ) -> Sample:
     order = Order([fold.seed for fold in FOLDS], epoch, 0)
-    on_known = len(rows.regularised[0]) < rows.total
+    on_known = len(rows.regularised[0]) < len(rows.action)
     return sample(rows, 5, batch_size, order, mixed=mixed, reg_on_known=on_known, has_risk=risk, has_regulariser=reg)
 
 

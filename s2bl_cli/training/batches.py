@@ -145,7 +145,7 @@ class Batches:
         """The steps of an epoch from `start` on, with their numbers. Steps whose rows no term sees are left out."""
         size, seen = self.settings.batch_size, 0
         for number, rows in enumerate(self.rows(epoch)):
-            first, seen = seen // size, seen + rows.total
+            first, seen = seen // size, seen + len(rows.action)
             # Whole batches over the epoch, wherever a part ends.
             after = self.per_epoch if seen == self.data.statistics.rows else seen // size
             if max(first, start) < after:
@@ -177,17 +177,17 @@ def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterato
         """(G, rows of the part) at the index: (G, 1, rows) for each step."""
         if values is None:
             return [_NOT_NEEDED] * len(index)
-        return values.expand(len(index), *index.shape[1:2], -1).gather(2, index).unsqueeze(2).unbind()
+        return values.expand(*index.shape[:2], -1).gather(2, index).unsqueeze(2).unbind()
 
     columns = zip(
         policies.inputs(drawn.rows, action),
         action.unbind(),
         gathered(rows.p, known),
-        gathered(rows.c[: known.shape[1]], known),
+        gathered(rows.c, known),
         gathered(rows.feedback_weight if drawn.weighted else None, known),
         regularised.unbind(),
         gathered(rows.p, regularised),
-        gathered(rows.action_weight[: regularised.shape[1]], regularised),
+        gathered(rows.action_weight, regularised),
         gathered(rows.reward_weight, regularised),
         strict=True,
     )

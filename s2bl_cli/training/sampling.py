@@ -38,10 +38,6 @@ class Rows(NamedTuple):
     reward_weight: Tensor | None  # (G, rows) of the calibrated cross-entropy
     pi0: Tensor | None  # (rows, actions)
 
-    @property
-    def total(self) -> int:
-        return len(self.action)
-
 
 def rows_on_device(
     train_rows: TrainRows,
@@ -129,7 +125,8 @@ def sample(
     if mixed and (has_risk or has_regulariser):
         # Both terms on the known rows: batches of them. Else batches of all rows.
         on_known = has_regulariser and reg_on_known
-        source = rows.regularised if on_known else (torch.arange(rows.total, device=rows.p.device),) * len(order.seeds)
+        everywhere = torch.arange(len(rows.action), device=rows.p.device)
+        source = rows.regularised if on_known else (everywhere,) * len(order.seeds)
         index = _batches(source, steps, batch_size, order, KNOWN, rows.p.device)
         return Sample(
             index, index.shape[-1] if has_risk else 0, 0 if has_regulariser else index.shape[-1], not on_known
@@ -140,9 +137,7 @@ def sample(
         return Sample(known, known.shape[-1], 0)
     on_rows = rows.regularised if has_regulariser else ()
     regularised = _batches(on_rows, steps, batch_size, order, REGULARISED, rows.p.device)
-    if known.shape[-1] and regularised.shape[-1]:
-        return Sample(torch.cat([known, regularised], dim=-1), known.shape[-1], known.shape[-1])
-    return Sample(known if known.shape[-1] else regularised, known.shape[-1], known.shape[-1])
+    return Sample(torch.cat([known, regularised], dim=-1), known.shape[-1], known.shape[-1])
 
 
 def _batches(
@@ -151,7 +146,7 @@ def _batches(
     """(steps, G, rows), as many rows as the smallest fold allows; none where a fold has none."""
     size = min((batch_size, *map(len, rows))) if rows else 0
     if size == 0:
-        return torch.empty(steps, max(len(rows), 1), 0, dtype=torch.int64, device=device)
+        return torch.empty(steps, len(order.seeds), 0, dtype=torch.int64, device=device)
     shuffled = [indices[order.of(g, term, len(indices)).to(indices.device)] for g, indices in enumerate(rows)]
     return torch.stack([in_turn(indices, steps, size) for indices in shuffled], dim=1)
 
