@@ -27,7 +27,6 @@ class Learner(Protocol):
         A candidate must not learn from known rows that its fold holds out; its result predicts on them.
         Raises Interrupted where `run.should_stop()`.
         """
-        ...
 
 
 @dataclass(frozen=True)
