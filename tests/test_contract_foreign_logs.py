@@ -16,7 +16,7 @@ from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.errors import ContractError, InputFileError, SettingError
 
-END = " (rows count from 0); mend or drop these rows"
+END = " (rows count from 0); fix or drop these rows"
 ROWS = [[1, 2], [3, 4], [5, 6], [7, 8]]  # the contexts of `write_plain`'s four rows
 
 
@@ -341,7 +341,7 @@ def test_columns_that_only_bear_a_name_of_the_contract(tmp_path, write_plain, co
     path = write_plain(tmp_path / "log.parquet", **columns)
     with open_logs([path], LogColumns(**flags)) as log:
         arrays = log.read()
-        assert [name for name, _ in log.set_aside] == aside
+        assert [name for name, _ in log.ignored_columns] == aside
     assert arrays.label is None
     assert arrays.pi0 is None
     assert arrays.is_test.tolist() == [bool(flags.get("split_column"))] * 4
@@ -363,10 +363,10 @@ def test_actions_that_are_probably_not_counted_from_0(tmp_path, write_plain, act
     path = write_plain(tmp_path / "log.parquet", action=action)
     said = (
         f"{path}: action 0 is never logged, the smallest is {doubted}: actions are counted from 0, so that there are "
-        f"{max(action) + 1} of them here; number them anew, or say how many there are with --actions"
+        f"{max(action) + 1} of them here; renumber them, or say how many there are with --actions"
     )
     with open_logs([path], LogColumns(actions=actions)) as log:
-        assert log.doubts == (() if doubted is None else (said,))
+        assert log.warnings == (() if doubted is None else (said,))
 
 
 def test_a_log_of_ours_is_not_doubted(tmp_path, write_log):
@@ -374,7 +374,7 @@ def test_a_log_of_ours_is_not_doubted(tmp_path, write_log):
     write_log(tmp_path / "log.parquet", rows=1, actions=50)
     with open_logs([str(tmp_path / "log.parquet")]) as log:
         assert log.read().action[0] > 0
-        assert log.doubts == ()
+        assert log.warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -730,7 +730,7 @@ def test_mask_says_what_it_drops_and_doubts(tmp_path, write_plain, run):
     assert ran.code == 0
     assert ran.stderr.splitlines() == [
         f"warning: {path}: action 0 is never logged, the smallest is 1: actions are counted from 0, so that there are "
-        "3 of them here; number them anew, or say how many there are with --actions",
+        "3 of them here; renumber them, or say how many there are with --actions",
         "warning: column 'cost' is dropped: a log's cost is another thing; to have this one carried along, rename it",
         "warning: column 'label' is dropped: a log's label is another thing; to have this one carried along, rename it",
     ]

@@ -176,7 +176,7 @@ def test_a_log_says_what_it_is(tmp_path: Path) -> None:
         "context": {"dtype": "uint8", "shape": [1, 4, 4], "names": []},
         "columns": ["context", "action", "propensity", "cost", "label", "split"],
         "extra_columns": [],
-        "set_aside": [],
+        "ignored_columns": [],
         "action_names": [],
         "warnings": [],
         "lineages": [MASKED_LINES],
@@ -312,14 +312,14 @@ def test_a_foreign_log_with_other_names(tmp_path: Path) -> None:
     assert "Made by" not in text
 
 
-def test_what_is_set_aside_and_doubted(tmp_path: Path) -> None:
+def test_ignored_columns_and_warnings(tmp_path: Path) -> None:
     columns = {"context": [[1.0], [2.0]], "action": [1, 2], "propensity": [0.5, 0.5], "cost": [0.0, -1.0]}
     pq.write_table(pa.table({**columns, "label": ["cat", "dog"]}), tmp_path / "log.parquet")
     found = facts(tmp_path / "log.parquet")
-    assert found["set_aside"] == [{"name": "label", "type": "string"}]
+    assert found["ignored_columns"] == [{"name": "label", "type": "string"}]
     (warning,) = found["warnings"]
     ran = inspect(tmp_path / "log.parquet")
-    assert "set aside  label (string)\n" in ran.stdout
+    assert "ignored  label (string)\n" in ran.stdout
     assert f"warning: {warning}\n" in ran.stderr
 
 

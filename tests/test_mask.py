@@ -318,7 +318,7 @@ def test_faults_of_all_columns_are_told_and_nothing_is_written(tmp_path, write_p
         2,
         "s2bl: log.parquet: context values must be finite: 1 row, the first is row 2 with NaN or infinity; "
         "propensity must be in (0, 1]: 1 row, the first is row 1 with 0.0 "
-        "(rows count from 0); mend or drop these rows\n",
+        "(rows count from 0); fix or drop these rows\n",
     )
     assert os.listdir(tmp_path) == ["log.parquet"]
 

@@ -44,10 +44,10 @@ def mask(
         check_parquet_name(target)
         check_output(target, force=force)
         counts = mask_log(log, settings, target, force=force)
-        set_aside, doubts = log.set_aside, log.doubts
-    for doubt in doubts:
-        console.warn(doubt)
-    for name, _ in set_aside:
+        ignored, warnings = log.ignored_columns, log.warnings
+    for warning in warnings:
+        console.warn(warning)
+    for name, _ in ignored:
         console.warn(
             f"column {name!r} is dropped: a log's {name} is another thing; to have this one carried along, rename it"
         )

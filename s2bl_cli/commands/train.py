@@ -67,7 +67,7 @@ def train(
 
         training = TrainingRun(log, settings.resolved(), options.stream, prior)
         trained = train_with_checkpoint(training, options, checkpoint, device, console)
-        warnings = log.doubts
+        warnings = log.warnings
     for policy, target in zip(trained, targets, strict=True):
         write_policy(policy.policy, target, force=force)
     if options.history is not None:

@@ -94,8 +94,14 @@ def write_policy(policy: Policy, target: str, *, force: bool) -> None:
 
 def read_policy(name: str) -> LoadedPolicy:
     with open_input(name) as file:
-        document, tensors = read_tensors(file, "policy", "s2bl train makes them")
-        return LoadedPolicy(file.base_name, _decode_policy(document, tensors, file.name), _source(document, file))
+        return read_policy_file(file)
+
+
+def read_policy_file(file: InputFile) -> LoadedPolicy:
+    """As `read_policy`, of a file that is open already."""
+    document, tensors = read_tensors(file, "policy", "s2bl train makes them")
+    policy = _decode_policy(document, tensors, file.name)
+    return LoadedPolicy(file.base_name, policy, Source("policy", file.sha256(), None, policy.lineage))
 
 
 def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) -> Policy:
@@ -129,7 +135,3 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
         tensors=tensors,
         action_names=action_names(document, actions, subject),
     )
-
-
-def _source(document: Mapping[str, Any], file: InputFile) -> Source:
-    return Source("policy", file.sha256(), None, document["lineage"])

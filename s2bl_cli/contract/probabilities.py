@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from s2bl_cli.contract.input_files import DAMAGED, PARQUET_MAGIC, InputFile, damaged, open_input, open_parquet
+from s2bl_cli.contract.input_files import InputFile, open_input
 from s2bl_cli.contract.lineage import Source
-from s2bl_cli.contract.logs.checks import fixed_binary_view
-from s2bl_cli.contract.parquet_documents import document_of
+from s2bl_cli.contract.logs.arrays import fixed_binary_view
+from s2bl_cli.contract.logs.decoding import row_group_sizes, stream_batches
+from s2bl_cli.contract.parquet_files import PARQUET_MAGIC, document_of, open_parquet
 from s2bl_cli.errors import ContractError, one_line
 
 SUM_TOLERANCE = 1e-3  # float32 sums over thousands of actions; unnormalised scores are off by far more
@@ -32,11 +33,14 @@ Floats = npt.NDArray[np.float32]
 class ProbabilityFile:
     """What is known of it before its values are read. `columns` is one list column, or p0, p1, …"""
 
-    name: str
-    path: str
+    file: InputFile
     columns: tuple[str, ...]
     rows: int
     source: Source
+
+    @property
+    def name(self) -> str:
+        return self.file.base_name
 
     @property
     def is_wide(self) -> bool:
@@ -45,15 +49,13 @@ class ProbabilityFile:
     def batches(self, actions: int, batch_rows: int) -> Iterator[Floats]:
         """(rows, actions) pieces in row order, each value checked."""
         at = 0
-        try:
-            with pq.ParquetFile(self.path, pre_buffer=False) as parquet:
-                for batch in parquet.iter_batches(batch_size=batch_rows, columns=list(self.columns)):
-                    values = self._values(batch, actions, at)
-                    self._check(values, at)
-                    at += batch.num_rows
-                    yield values
-        except DAMAGED as error:
-            raise damaged(self.name, error) from error
+        with open_parquet(self.file) as parquet:
+            row_groups = range(parquet.num_row_groups)
+            for batch in stream_batches(parquet, self.file, batch_rows, self.columns, row_groups):
+                values = self._values(batch, actions, at)
+                self._check(values, at)
+                at += batch.num_rows
+                yield values
 
     def _values(self, batch: pa.RecordBatch, actions: int, at: int) -> Floats:
         if self.is_wide:
@@ -107,13 +109,9 @@ def open_probabilities(name: str) -> Iterator[ProbabilityFile]:
     """Schema and row count; the values are checked when they are read."""
     with open_input(name) as file:
         with open_parquet(file) as parquet:
-            try:
-                schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
-            except DAMAGED as error:
-                raise damaged(file.name, error) from error
             _refuse_own_kinds(parquet, file)
-        source = Source("policy", file.sha256(), file.base_name)
-        yield ProbabilityFile(file.base_name, file.path, _columns(schema, file), rows, source)
+            columns, rows = _columns(parquet.schema_arrow, file), sum(row_group_sizes(parquet, file))
+        yield ProbabilityFile(file, columns, rows, Source("policy", file.sha256(), file.base_name))
 
 
 def _refuse_own_kinds(parquet: pq.ParquetFile, file: InputFile) -> None:

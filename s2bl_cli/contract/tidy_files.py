@@ -13,9 +13,9 @@ import pyarrow.parquet as pq
 
 from s2bl_cli.contract.atomic import atomic_output
 from s2bl_cli.contract.document import KEY, encode_document, expect_kind
-from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
+from s2bl_cli.contract.input_files import InputFile, open_inputs
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.parquet_documents import document_of
+from s2bl_cli.contract.parquet_files import document_of, open_parquet, parquet_errors
 from s2bl_cli.contract.settings_text import decode_settings, folded_settings
 from s2bl_cli.errors import ContractError, one_line
 
@@ -74,11 +74,9 @@ class TidyFile:
             expect_kind(document, self.kind, file.name)
             schema = self.schema_1 if document["version"] == 1 else self.schema
             self._check_schema(parquet.schema_arrow, schema, file.name)
-            try:
+            with parquet_errors(file.name):
                 table = parquet.read(columns=schema.names).select(schema.names)
                 table.validate(full=True)  # text that is no UTF-8 would reach those who take it on trust
-            except DAMAGED as error:
-                raise damaged(file.name, error) from error
         if schema != self.schema:
             table = table.append_column(_SETTINGS, folded_settings(table.select(list(self.version_1))))
         self._check_values(table, file.name)

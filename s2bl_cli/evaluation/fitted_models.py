@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.contract.logs.reading import Log, log_arrays
+from s2bl_cli.contract.logs.arrays import log_arrays
+from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.cost_models.cost_model import CostModel, assign_folds, cross_fit
 from s2bl_cli.cost_models.observation_model import ObservationModel, cross_fit_observation, log_likelihood
 from s2bl_cli.cost_models.settings import CostModelSettings

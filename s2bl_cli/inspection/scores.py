@@ -7,7 +7,7 @@ from typing import Any
 from s2bl_cli.contract.document import KIND_SCORES
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
-from s2bl_cli.contract.scores import read_scores
+from s2bl_cli.contract.scores import read_scores_files
 from s2bl_cli.inspection.tidy_facts import different, finite, text
 
 MAX_LISTED_VALUES = 1000  # bounds the facts; `report` is for all of them
@@ -44,7 +44,7 @@ class ScoresFacts:
 
 
 def inspect_scores(file: InputFile, version: int | None) -> ScoresFacts:
-    table, lineages = read_scores([file.path])
+    table, lineages = read_scores_files([file])
     return ScoresFacts(
         kind=KIND_SCORES,
         version=version,

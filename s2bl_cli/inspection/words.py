@@ -67,7 +67,7 @@ def _describe_log(console: Console, log: LogFacts) -> None:
             "context": str(log.context),
             "columns": ", ".join(log.columns),
             "carried along": _names([f"{column.name} ({column.type})" for column in log.extra_columns]),
-            "set aside": _names([f"{column.name} ({column.type})" for column in log.set_aside]),
+            "ignored": _names([f"{column.name} ({column.type})" for column in log.ignored_columns]),
             "files": f"{log.files:,}, read as one log; sha256 is of their digests" if log.files > 1 else "",
             "sha256": log.sha256,
         },

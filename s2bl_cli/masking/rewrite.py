@@ -9,7 +9,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from s2bl_cli.contract.lineage import step_of
-from s2bl_cli.contract.logs.reading import Log, log_arrays
+from s2bl_cli.contract.logs.arrays import log_arrays
+from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.contract.logs.writing import log_writer
 from s2bl_cli.errors import ContractError, SettingError

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.contract.logs.reading import LogArrays
+from s2bl_cli.contract.logs.arrays import LogArrays
 from s2bl_cli.cost_models.cost_model import assign_folds, cross_fit, fit_cost_model
 from s2bl_cli.cost_models.settings import CostModelSettings
 from s2bl_cli.training.calibration import calibrate, trust_in

@@ -1,7 +1,7 @@
 """Writing logs: atomically, batch by batch, in a form that is quick to read again.
 
 lz4 and no dictionary for contexts (measured: half the size, a third of the time of the defaults to
-read); page checksums, so that a flipped bit on the way is told instead of learned from.
+read); page checksums, so that a flipped bit on the way is reported instead of learned from.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from s2bl_cli.contract.atomic import atomic_output
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.logs.reading import LogArrays
+from s2bl_cli.contract.logs.arrays import LogArrays
 from s2bl_cli.contract.logs.schema import SPLIT_TYPE, SPLITS, LogSpec
 
 _DICTIONARY = ("action", "label", "split")
