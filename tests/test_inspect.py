@@ -20,7 +20,7 @@ from s2bl_cli.contract.checkpoints import write_checkpoint
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.lineage import Source, step_of
-from s2bl_cli.contract.logs.propensities import MAX_BARS, Bar, PropensityTally
+from s2bl_cli.contract.logs.propensities import MAX_BARS, Bar, PropensityHistogram
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
@@ -686,8 +686,8 @@ def test_scores_cannot_steer_the_terminal(tmp_path: Path, column: str) -> None:
 # The distribution of propensities
 
 
-def tally(*batches: Any) -> PropensityTally:
-    found = PropensityTally()
+def tally(*batches: Any) -> PropensityHistogram:
+    found = PropensityHistogram()
     for batch in batches:
         found.add(np.asarray(batch, np.float32))
     return found

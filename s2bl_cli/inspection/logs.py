@@ -14,7 +14,7 @@ from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.logs.arrays import Floats, Ints, Mask, log_arrays
 from s2bl_cli.contract.logs.columns import LogColumns
-from s2bl_cli.contract.logs.propensities import Bar, PropensityTally, Quantiles, as_decimal
+from s2bl_cli.contract.logs.propensities import Bar, PropensityHistogram, Quantiles, as_decimal
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.errors import one_line
@@ -90,7 +90,7 @@ class SplitTally:
         self._cost = np.zeros(actions, np.float64)
         self._lowest = np.float32(np.inf)
         self._highest = np.float32(-np.inf)
-        self._propensities = PropensityTally()
+        self._propensities = PropensityHistogram()
 
     def add(self, action: Ints, propensity: Floats, cost: Floats, known: Mask) -> None:
         np.add.at(self._rows, action, 1)
