@@ -1,5 +1,6 @@
 """Logs that other tools made: other forms, other names, several files; and files that are no logs at all."""
 
+import json
 import os
 import re
 import threading
@@ -12,6 +13,7 @@ import pytest
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.input_files import open_input
+from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.errors import ContractError, InputFileError, SettingError
@@ -309,8 +311,9 @@ def test_all_schema_faults_are_told_in_one_message(tmp_path, write_plain):
         y=["cat"] * 4, split=[1] * 4,
     )  # fmt: skip
     told = (
-        f"{path}: column 'action' must be whole numbers, found string (number the actions from 0; with polars: "
-        "pl.col('action').rank('dense') - 1); "
+        f"{path}: column 'action' must be whole numbers, found string (number the actions from 0, every file by "
+        "the same mapping; with polars: "
+        "pl.col('action').replace_strict({'first': 0, 'second': 1})); "
         "no column 'propensity' for the propensity: name it with --propensity-column; "
         "column 'cost' must be numbers, found string; "
         "column 'y' must be whole numbers, found string (name another with --label-column, or '' for none); "
@@ -610,6 +613,28 @@ def test_an_empty_part_is_no_hindrance(tmp_path, write_plain):
     assert read([str(tmp_path / "empty.parquet"), full]).context.tolist() == ROWS
 
 
+def test_a_folder_is_called_by_its_own_name(parts, tmp_path, run):
+    """In messages, outputs, scores and lineages, not by its first file."""
+    with open_logs([str(parts)]) as log:
+        assert (log.name, log.base_name, log.stem) == (str(parts), "parts", "parts")
+        assert {source.name for source in log.sources} == {"parts"}
+    assert run("mask", "parts", "--rho", 0.5).code == 0
+    assert (tmp_path / "parts-rho0.5.parquet").exists()
+    with open_logs(["parts-rho0.5.parquet"]) as masked:
+        assert command_lines(masked.lineages[0]) == ["s2bl mask --rho 0.5 --seed 0 parts -o out.parquet"]
+    assert run("inspect", "parts").stdout.startswith("parts: logs, made by another tool\n")
+    facts = json.loads(run("inspect", "parts/", "--json").stdout)
+    assert (facts["name"], facts["files"]) == ("parts/", 3)
+    with open_logs([str(parts / "a.parquet"), str(parts)]) as log:
+        assert (log.name, log.base_name) == (f"{parts}/a.parquet and 1 more", "a.parquet")
+
+
+def test_faults_in_a_folder_name_the_folder(parts, write_plain, run):
+    write_plain(parts / "z.parquet", propensity=[0.5, 0.0, 0.5, 0.5])
+    ran = run("mask", "parts", "--rho", 0.5)
+    assert ran.stderr == f"s2bl: parts: propensity must be in (0, 1]: 1 row, the first is row 13 with 0.0{END}\n"
+
+
 # --- what is no log -------------------------------------------------------------------------------------
 
 NO_LOGS = {
@@ -618,6 +643,26 @@ NO_LOGS = {
         b"context,action\n1,2\n",
         "{} is not a Parquet file (it starts with b'cont', not b'PAR1'): "
         "it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)",
+    ),
+    "JSON lines": (
+        b'{"context": [1, 2], "action": 0}\n{"context": [3, 4], "action": 1}\n',
+        "{} is not a Parquet file (it starts with b'{{\"co', not b'PAR1'): "
+        "it looks like JSON lines; convert it, for example with polars: pl.read_ndjson(…).write_parquet(…)",
+    ),
+    "a long JSON line": (
+        b'{"context": [' + b"1, " * 1000 + b"1]}\n",
+        "{} is not a Parquet file (it starts with b'{{\"co', not b'PAR1'): "
+        "it looks like JSON lines; convert it, for example with polars: pl.read_ndjson(…).write_parquet(…)",
+    ),
+    "JSON": (
+        b'[{"context": [1, 2], "action": 0},\n{"context": [3, 4], "action": 1}]\n',
+        "{} is not a Parquet file (it starts with b'[{{\"c', not b'PAR1'): "
+        "it looks like JSON; convert it, for example with polars: pl.read_json(…).write_parquet(…)",
+    ),
+    "JSON laid out in lines": (
+        b'{\n  "context": [[1, 2], [3, 4]]\n}\n',
+        "{} is not a Parquet file (it starts with b'{{\\n ', not b'PAR1'): "
+        "it looks like JSON; convert it, for example with polars: pl.read_json(…).write_parquet(…)",
     ),
     "other bytes": (b"\x00\x01\x02", "{} is not a Parquet file (it starts with b'\\x00\\x01\\x02', not b'PAR1')"),
     "start only": (b"PAR1 and then", "{} is a truncated Parquet file (its end is missing): copy or make it again"),
@@ -745,6 +790,6 @@ def test_a_name_of_another_format_is_refused(tmp_path, write_plain, run, words, 
     stem, suffix = name.split(".")
     assert (ran.code, ran.stderr) == (
         2,
-        f"s2bl: {name} would hold Parquet, not {suffix}: name it {stem}.parquet\n",
+        f"s2bl: {name} would be written as parquet, not as {suffix.lower()}: name it {stem}.parquet\n",
     )
     assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]

@@ -387,6 +387,38 @@ def test_a_policy(tmp_path: Path) -> None:
     assert "body.1.weight        float32  4×16\n" in text
 
 
+def test_scores_and_policies_from_stdin(tmp_path: Path) -> None:
+    write_policy(a_policy(), str(tmp_path / "policy"), force=False)
+    write_scores([a_score()], step_of("evaluate", {}), str(tmp_path / "scores"), force=False)
+    for name in ("policy", "scores"):
+        content = (tmp_path / name).read_bytes()
+        assert facts("-", stdin=content)["name"] == "stdin"
+        damaged = content[: len(content) // 2] + bytes(40) + content[len(content) // 2 + 40 :]
+        for broken in (content[:-9], damaged):
+            told = refusal("-", stdin=broken)
+            assert told.startswith("s2bl: stdin")
+            assert "spool" not in told
+
+
+def test_scores_by_class_and_by_bin_say_of_which(tmp_path: Path) -> None:
+    path = tmp_path / "scores.parquet"
+    classes = [a_score(metric="class-accuracy", label=i, value=i / 4, stderr=None) for i in range(3)]
+    share = a_score(metric="weight-share", label=1, interval="bin", low=0.5, high=2.0, stderr=None)
+    write_scores([a_score(), *classes, share], step_of("evaluate", {}), str(path), force=False)
+    assert [(one["metric"], one["label"]) for one in facts(path)["values"]] == [
+        ("argmax-accuracy", None), ("class-accuracy", 0), ("class-accuracy", 1), ("class-accuracy", 2),
+        ("weight-share", 1),
+    ]  # fmt: skip
+    assert said(path).partition("Values ± standard error\n")[2].partition("\n\n")[0].splitlines() == [
+        "p.safetensors",
+        "  argmax-accuracy          0.8125 ± 0.01         1,000 rows",
+        "  class-accuracy, class 0  0                     1,000 rows",
+        "  class-accuracy, class 1  0.25                  1,000 rows",
+        "  class-accuracy, class 2  0.5                   1,000 rows",
+        "  weight-share, bin 1      0.8125                1,000 rows",
+    ]
+
+
 def test_what_the_actions_of_a_policy_stand_for(tmp_path: Path) -> None:
     path = tmp_path / "policy.safetensors"
     write_policy(a_policy(action_names=("up", "down\x1b[31m", "left", "right")), str(path), force=False)
@@ -526,9 +558,11 @@ def test_long_names_fold(tmp_path: Path) -> None:
 
 
 def test_the_content_decides_not_the_name(tmp_path: Path) -> None:
-    write_policy(a_policy(), str(tmp_path / "a.parquet"), force=False)
-    write_log(tmp_path / "b.safetensors", random_rows(10))
-    write_scores([a_score()], step_of("evaluate", {}), str(tmp_path / "c.txt"), force=False)
+    write_policy(a_policy(), str(tmp_path / "a"), force=False)
+    write_log(tmp_path / "b", random_rows(10))
+    write_scores([a_score()], step_of("evaluate", {}), str(tmp_path / "c"), force=False)
+    for name, other in (("a", "a.parquet"), ("b", "b.safetensors"), ("c", "c.txt")):
+        (tmp_path / name).rename(tmp_path / other)
     assert [facts(tmp_path / name)["kind"] for name in ("a.parquet", "b.safetensors", "c.txt")] == [
         "policy",
         "logs",

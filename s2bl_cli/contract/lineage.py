@@ -141,7 +141,8 @@ def command_lines(step: Step, role: str = "logs") -> list[str]:
         return names[source.sha256]
 
     def inputs_of(step: Step) -> list[tuple[str, str]]:
-        return [(source.role, name_of(source)) for source in step.inputs]
+        # Each once: files of another tool's folder are all called as the folder is.
+        return list(dict.fromkeys((source.role, name_of(source)) for source in step.inputs))
 
     final = "policy.safetensors" if "policy" in (role, _MAKES.get(step.command)) else "out.parquet"
     lines.append(_command_line(step, inputs_of(step), final))

@@ -87,7 +87,18 @@ def _format_hint(start: bytes) -> str:
 def text_format_hint(start: bytes) -> str:
     """Which text format the file has, judging by its start, and what to do with it; nothing where it has none."""
     if start[:1] in (b"{", b"["):
-        return ": it looks like JSON; convert it, for example with polars: pl.read_json(…).write_parquet(…)"
+        name, reader = ("JSON lines", "read_ndjson") if _is_json_lines(start) else ("JSON", "read_json")
+        return f": it looks like {name}; convert it, for example with polars: pl.{reader}(…).write_parquet(…)"
+    if start.startswith(b'"policy",') and b'"settings"' in start:
+        return ": it looks like scores or a history in CSV, which has no lineage; write them to a .parquet file instead"
     if b"," in start and b"\0" not in start:
         return ": it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)"
     return ""
+
+
+def _is_json_lines(start: bytes) -> bool:
+    """One object per line: the first line is a whole one, or longer than what is looked at."""
+    line, *rest = start.split(b"\n", 1)
+    if not start.startswith(b"{") or line.strip() == b"{":
+        return False
+    return not rest or line.rstrip().endswith(b"}")

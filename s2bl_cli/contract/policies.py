@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from s2bl_cli.contract.atomic import POLICY_FORMATS
 from s2bl_cli.contract.context_spec import ContextSpec, decode_context_spec
 from s2bl_cli.contract.document import KIND_POLICY, action_names, encode_document, expect_kind, whole_number
 from s2bl_cli.contract.input_files import InputFile, open_input
@@ -89,7 +90,7 @@ def write_policy(policy: Policy, target: str, *, force: bool) -> None:
     if policy.action_names:
         body["action_names"] = list(policy.action_names)
     document = encode_document(KIND_POLICY, policy.lineage, body)
-    write_tensors(policy.tensors, document, target, force=force)
+    write_tensors(policy.tensors, document, target, force=force, formats=POLICY_FORMATS)
 
 
 def read_policy(name: str) -> LoadedPolicy:

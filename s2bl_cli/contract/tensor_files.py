@@ -25,9 +25,9 @@ _MAX_HEADER = 100_000_000  # bytes: the format's own bound; eight letters of a t
 _PLURALS = {"policy": "policies", "checkpoint": "checkpoints"}
 
 
-def write_tensors(tensors: Tensors, document: str, target: str, *, force: bool) -> None:
+def write_tensors(tensors: Tensors, document: str, target: str, *, force: bool, formats: tuple[str, ...] = ()) -> None:
     contiguous = {name: np.asarray(value, order="C") for name, value in tensors.items()}  # keeps 0-d arrays 0-d
-    with atomic_output(target, force=force) as file:
+    with atomic_output(target, force=force, formats=formats) as file:
         file.write(save(contiguous, metadata={KEY: document}))
 
 

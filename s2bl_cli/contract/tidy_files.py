@@ -1,5 +1,7 @@
 """Tidy Parquet files: one dataclass per row, its fields the columns, the s2bl document in the schema's metadata.
 
+A target whose name ends in .csv is written as CSV, for other tools: s2bl does not read it again.
+
 A field of type `X | None` may be null, one of type `X` may not. Scores and histories are such files. Version 1 of both
 had a fixed column per setting; on reading, these become the column `settings`.
 """
@@ -9,9 +11,10 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 
 import pyarrow as pa
+import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
-from s2bl_cli.contract.atomic import atomic_output
+from s2bl_cli.contract.atomic import TABLE_FORMATS, atomic_output
 from s2bl_cli.contract.document import KEY, encode_document, expect_kind
 from s2bl_cli.contract.input_files import InputFile, open_inputs
 from s2bl_cli.contract.lineage import Step
@@ -48,8 +51,11 @@ class TidyFile:
     def write(self, rows: Sequence[Any], lineage: Step, target: str, *, force: bool) -> None:
         schema = self.schema.with_metadata({KEY: encode_document(self.kind, lineage, {})})
         table = pa.Table.from_pylist([asdict(row) for row in rows], schema=schema)
-        with atomic_output(target, force=force) as file:
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+        with atomic_output(target, force=force, formats=TABLE_FORMATS) as file:
+            if target.lower().endswith(".csv"):  # without the document, so without the lineage
+                csv.write_csv(table, file)
+            else:
+                pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
     def read(self, names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
         """All rows of the files as one table, and the lineage of each file."""

@@ -22,6 +22,8 @@ class ValueFacts:
     method: str
     split: str
     metric: str
+    label: int | None  # the class of a score by class, or the number of a histogram's bin
+    interval: str | None
     value: float | None
     stderr: float | None
     rows: int | None
@@ -68,6 +70,8 @@ def _value(row: Mapping[str, Any]) -> ValueFacts:
         method=text(row["method"]),
         split=text(row["split"]),
         metric=text(row["metric"]),
+        label=row["label"],
+        interval=None if row["interval"] is None else text(row["interval"]),
         value=finite(row["value"]),
         stderr=finite(row["stderr"]),
         rows=row["rows"],

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from s2bl_cli.contract.logs.propensities import Bar, Quantiles
+from s2bl_cli.contract.scores import BIN
 from s2bl_cli.inspection.checkpoints import CheckpointFacts
 from s2bl_cli.inspection.files import Facts
 from s2bl_cli.inspection.histories import HistoryFacts
@@ -171,16 +172,22 @@ def _describe_scores(console: Console, scores: ScoresFacts) -> None:
     alternatives = {"log": scores.logs, "method": scores.methods, "split": scores.splits}
     varying = [name for name, values in alternatives.items() if len(values) > 1]
     shown = scores.values[:MAX_TABLE_ROWS]
-    width = max(len(score.metric) for score in shown)
+    width = max(len(_metric(score)) for score in shown)
     # A policy's name has a line to itself: default names are too long for a table of 80 columns.
     for subject, group in groupby(shown, lambda score: _subject(score, varying)):
         console.print(subject, soft_wrap=True)
         for score in group:
-            console.print(f"  {score.metric:<{width}}  {_figure(score)}", soft_wrap=True)
+            console.print(f"  {_metric(score):<{width}}  {_figure(score)}", soft_wrap=True)
 
 
 def _subject(score: ValueFacts, varying: Sequence[str]) -> str:
     return ", ".join([score.policy, *(f"{name} {getattr(score, name)}" for name in varying)])
+
+
+def _metric(score: ValueFacts) -> str:
+    if score.label is None:
+        return score.metric
+    return f"{score.metric}, {'bin' if score.interval == BIN else 'class'} {score.label}"
 
 
 def _figure(score: ValueFacts) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from s2bl_cli.console import Console
-from s2bl_cli.contract.atomic import check_output, check_parquet_name
+from s2bl_cli.contract.atomic import LOG_FORMATS, POLICY_FORMATS, check_output
 from s2bl_cli.contract.input_files import open_input
 from s2bl_cli.contract.lineage import Source, step_of
 from s2bl_cli.contract.policies import LoadedPolicy, read_policy, write_policy
@@ -40,9 +40,9 @@ class Targets:
 
     def check(self) -> None:
         """Refuse what could not be put in place after the work."""
-        check_parquet_name(self.log)
-        for file in (self.log, *([self.policy] if self.policy is not None else [])):
-            check_output(file, force=self.force)
+        check_output(self.log, force=self.force, formats=LOG_FORMATS)
+        if self.policy is not None:
+            check_output(self.policy, force=self.force, formats=POLICY_FORMATS)
 
 
 def convert(

@@ -128,7 +128,8 @@ def _fits(column: str, kind: pa.DataType) -> bool:
 def _type_fault(column: str, field: pa.Field) -> str:
     fault = f"column {field.name!r} must be {_RULES[column]}, found {one_line(field.type, 60)}"
     if column == "action" and is_text(field.type):
-        return f"{fault} (number the actions from 0; with polars: pl.col({field.name!r}).rank('dense') - 1)"
+        mapping = f"pl.col({field.name!r}).replace_strict({{'first': 0, 'second': 1}})"
+        return f"{fault} (number the actions from 0, every file by the same mapping; with polars: {mapping})"
     if column in ("label", "split"):
         return f"{fault} (name another with --{column}-column, or '' for none)"
     return fault
