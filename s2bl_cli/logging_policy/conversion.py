@@ -13,7 +13,7 @@ from s2bl_cli.contract.lineage import Source, step_of
 from s2bl_cli.contract.policies import LoadedPolicy, read_policy, write_policy
 from s2bl_cli.datasets.interactions import InteractionData
 from s2bl_cli.datasets.labelled import LabelledData
-from s2bl_cli.datasets.settings import TABLE, DatasetSettings
+from s2bl_cli.datasets.settings import TABLE, DatasetSettings, cache_folder
 from s2bl_cli.errors import SettingError
 from s2bl_cli.features.extraction import with_features
 from s2bl_cli.features.settings import FeatureSettings
@@ -101,9 +101,7 @@ def _with_features(
         raise SettingError(f"--features needs a data set of images, and {data.name} has none")
     rows = len(data.train.label) + len(data.test.label)
     with console.progress(f"features of {settings.features}", rows, "images") as advance:
-        return with_features(
-            data, settings, DatasetSettings().folder(), device, download=data_settings.download, advance=advance
-        )
+        return with_features(data, settings, cache_folder(), device, download=data_settings.download, advance=advance)
 
 
 def _inputs(settings: DatasetSettings, given: LoadedPolicy | None) -> tuple[Source, ...]:
