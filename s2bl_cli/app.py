@@ -101,7 +101,7 @@ def _translated(run: Callable[[], Any]) -> int:
     """Run, and turn what is raised into a line on stderr and an exit code."""
     try:
         result = run()
-        sys.stdout.flush()  # here, where a full disk or a reader that has gone can still be told of
+        sys.stdout.flush()  # here, where a full disk or a reader that has gone can still be reported
     except S2blError as error:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
@@ -141,7 +141,7 @@ def _leave_stdout() -> None:
 
 
 def _usage(error: typer.TyperException) -> int:
-    """A wrong flag: the framework's own words, on one line, with where to look."""
+    """A wrong flag: the framework's message on one line, with where to look."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "s2bl"
     message = _without_pydantic(error)

@@ -1,6 +1,9 @@
 """How inputs are opened, and whose fault it is when reading one fails."""
 
 import ast
+import errno
+import io
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +16,7 @@ from typer.testing import CliRunner
 
 import s2bl_cli.contract
 from s2bl_cli.app import app
-from s2bl_cli.contract.input_files import open_input
+from s2bl_cli.contract.input_files import InputFile, open_input
 from s2bl_cli.errors import InputFileError
 
 CONTRACT = Path(s2bl_cli.contract.__file__).parent
@@ -57,6 +60,19 @@ def test_a_file_that_goes_while_it_is_read(tmp_path: Path) -> None:
         with pytest.raises(InputFileError) as caught:
             file.sha256()
     assert str(caught.value) == f"{tmp_path}/log cannot be read: No such file or directory"
+
+
+def test_a_disk_that_fails_is_no_damaged_file(
+    tmp_path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Broken(io.BytesIO):
+        def read(self, count: int | None = -1) -> bytes:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    (tmp_path / "log").write_bytes(b"PAR1 and more")
+    monkeypatch.setattr(InputFile, "open", lambda file: pa.PythonFile(Broken(b"PAR1 and more"), "r"))
+    ran = run("mask", "log", "--rho", 1)
+    assert (ran.code, ran.stderr) == (2, "s2bl: log cannot be read: Input/output error\n")
 
 
 def test_a_name_that_is_no_text(tmp_path: Path) -> None:

@@ -35,29 +35,29 @@ class InputFile:
 
         No memory map: a file cut short while it is mapped kills the process instead of raising.
         """
-        with self._read_errors():
+        with self.read_errors():
             return pa.OSFile(os.fsencode(self.path), "rb")  # to Linux, a name is any bytes
 
     @property
     def size(self) -> int:
-        with self._read_errors(), self.open() as handle:
+        with self.read_errors(), self.open() as handle:
             return int(handle.size())
 
     def sha256(self) -> str:
-        with self._read_errors(), self.open() as handle:
+        with self.read_errors(), self.open() as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest()
 
     def start(self, count: int) -> bytes:
-        with self._read_errors(), self.open() as handle:
+        with self.read_errors(), self.open() as handle:
             return bytes(handle.read(count))
 
     def read(self) -> bytes:
         """All of it."""
-        with self._read_errors(), self.open() as handle:
+        with self.read_errors(), self.open() as handle:
             return bytes(handle.read())
 
     @contextlib.contextmanager
-    def _read_errors(self) -> Iterator[None]:
+    def read_errors(self) -> Iterator[None]:
         """It opened before; a disk may fail and a file may go at any time after."""
         try:
             yield

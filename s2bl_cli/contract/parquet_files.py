@@ -1,4 +1,4 @@
-"""Parquet inputs: opened, told apart from other formats, and their s2bl document read.
+"""Parquet inputs: opened, distinguished from other formats, and their s2bl document read.
 
 Damage is what pyarrow reports: `parquet_errors` goes around calls of pyarrow and nothing else, so that a bug of ours is
 never reported as a damaged file.
@@ -39,7 +39,8 @@ def damaged(name: str, reason: object) -> InputFileError:
 def open_parquet(file: InputFile, *, verify: bool = False) -> Iterator[pq.ParquetFile]:
     """Open as Parquet, saying in which way a file is none. `verify` also checks the pages' checksums."""
     with file.open() as handle:
-        _check_format(file, handle)
+        with file.read_errors():
+            _check_format(file, handle)
         with parquet_errors(file.name):
             # No pre-buffering: it would hold whole row groups, and foreign files may have only one.
             parquet = pq.ParquetFile(handle, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=verify)

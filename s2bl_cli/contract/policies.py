@@ -64,8 +64,8 @@ class Policy:
         if misfit is not None or not self.action_names or not names or self.action_names == names:
             return misfit
         pairs = enumerate(zip(self.action_names, names, strict=True))
-        action, (own, other) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
-        return f"its action {action} is {one_line(own, 40)!r}, {whose} {one_line(other, 40)!r}"
+        action, (ours, theirs) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+        return f"its action {action} is {one_line(ours, 40)!r}, {whose} {one_line(theirs, 40)!r}"
 
 
 @dataclass(frozen=True)

@@ -41,8 +41,8 @@ class TidyFile:
 
     @property
     def schema_1(self) -> pa.Schema:
-        own = [field for field in self.schema if field.name != _SETTINGS]
-        return pa.schema([*own, *(pa.field(name, _TYPES[kind]) for name, kind in self.version_1.items())])
+        identity = [field for field in self.schema if field.name != _SETTINGS]
+        return pa.schema([*identity, *(pa.field(name, _TYPES[kind]) for name, kind in self.version_1.items())])
 
     @property
     def required(self) -> tuple[str, ...]:

@@ -39,7 +39,7 @@ def print_words(found: Sequence[Facts]) -> None:
                 console.print()
             _describe(console, facts)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
-    sys.stdout.flush()  # a reader that has gone is told of here, where app.py can answer it
+    sys.stdout.flush()  # a reader that has gone raises here, where app.py handles it
 
 
 def _describe(console: Console, facts: Facts) -> None:
@@ -122,15 +122,17 @@ def _print_actions(console: Console, title: str, split: SplitFacts, log: LogFact
         [] if split.actions_logged == actions else [f"{actions - split.actions_logged:,} of {actions:,} never logged"]
     )
     if split.actions_logged > MAX_TABLE_ROWS:
-        shown = sorted(shown, key=lambda one: -one.rows)[:MAX_TABLE_ROWS]
+        shown = sorted(shown, key=lambda action: -action.rows)[:MAX_TABLE_ROWS]
         notes.append(f"the {MAX_TABLE_ROWS} most frequent of {split.actions_logged:,}")
     _heading(console, title + (f" ({'; '.join(notes)})" if notes else ""))
-    figures = [(f"{one.rows:,}", f"{one.share:.1%}", f"{one.known:,}", _number(one.mean_cost)) for one in shown]
+    figures = [
+        (f"{facts.rows:,}", f"{facts.share:.1%}", f"{facts.known:,}", _number(facts.mean_cost)) for facts in shown
+    ]
     if names:
-        called = [f"{one.action} {names[one.action] if one.action < len(names) else _UNKNOWN}" for one in shown]
+        titles = [f"{facts.action} {names[facts.action] if facts.action < len(names) else _UNKNOWN}" for facts in shown]
     else:
-        called = [f"{one.action}" for one in shown]
-    rows = [(name, *row) for name, row in zip(called, figures, strict=True)]
+        titles = [f"{facts.action}" for facts in shown]
+    rows = [(name, *row) for name, row in zip(titles, figures, strict=True)]
     _print_table(console, ("action", "rows", "share", "known", "mean cost"), rows, text=1 if names else 0)
 
 
