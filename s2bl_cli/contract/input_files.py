@@ -38,11 +38,6 @@ class InputFile:
         with self.read_errors():
             return pa.OSFile(os.fsencode(self.path), "rb")  # to Linux, a name is any bytes
 
-    @property
-    def size(self) -> int:
-        with self.read_errors(), self.open() as handle:
-            return int(handle.size())
-
     def sha256(self) -> str:
         with self.read_errors(), self.open() as handle:
             return hashlib.file_digest(handle, "sha256").hexdigest()

@@ -59,30 +59,23 @@ class ProbabilityFile:
 
     def _values(self, batch: pa.RecordBatch, actions: int, at: int) -> Floats:
         if self.is_wide:
-            if len(self.columns) != actions:
-                raise ContractError(f"{self.name}: its actions are {len(self.columns)}, the log's {actions}")
-            columns = [batch.column(name).cast(pa.float32(), safe=False) for name in self.columns]
-            return np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
+            self._check_actions(len(self.columns), actions)
+            return np.stack([_floats(batch.column(name)) for name in self.columns], axis=1)
         column = batch.column(self.columns[0])
-        if pa.types.is_fixed_size_binary(column.type) and not column.null_count:
-            width = column.type.byte_width // 4
-            values = fixed_binary_view(column, np.dtype(np.float32)) if column.type.byte_width % 4 == 0 else None
-        else:
-            values, width = self._list_values(column, actions, at)
-        if values is None or width != actions:
-            raise ContractError(f"{self.name}: its actions are {width}, the log's {actions}")
-        return values
-
-    def _list_values(self, column: pa.Array, actions: int, at: int) -> tuple[Floats | None, int]:
         if column.null_count:
-            raise ContractError(
-                f"{self.name}: probabilities must not be null: row {at + int(np.argmax(column.is_null()))} is"
-            )
+            first = at + int(np.argmax(column.is_null()))
+            raise ContractError(f"{self.name}: probabilities must not be null: row {first} is")
+        if pa.types.is_fixed_size_binary(column.type):
+            self._check_actions(column.type.byte_width / 4, actions)
+            return fixed_binary_view(column, np.dtype(np.float32))
         lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-        if (lengths != actions).any():
-            return None, int(lengths[np.argmax(lengths != actions)])
-        flat = pc.list_flatten(column).cast(pa.float32(), safe=False)
-        return flat.to_numpy(zero_copy_only=False).reshape(len(column), actions), actions
+        for length in lengths[lengths != actions][:1]:
+            self._check_actions(length, actions)
+        return _floats(pc.list_flatten(column)).reshape(len(column), actions)
+
+    def _check_actions(self, found: float, actions: int) -> None:
+        if found != actions:
+            raise ContractError(f"{self.name}: its actions are {found:g}, the log's {actions}")
 
     def _check(self, values: Floats, at: int) -> None:
         with np.errstate(invalid="ignore", over="ignore"):
@@ -94,6 +87,11 @@ class ProbabilityFile:
                 f"{self.name}: each row must hold probabilities that sum to 1: {int(bad.sum()):,} rows of {len(bad):,} "
                 f"do not, the first is row {at + first} with a sum of {sums[first]:g}; normalise them"
             )
+
+
+def _floats(column: pa.Array) -> Floats:
+    values: Floats = column.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
+    return values
 
 
 def is_probability_file(name: str) -> bool:
