@@ -325,6 +325,27 @@ def test_all_schema_faults_are_told_in_one_message(tmp_path, write_plain):
         read(path, label_column="y")
 
 
+def test_the_advice_for_text_actions_numbers_all_files_alike(tmp_path, write_plain):
+    """The second file has one action only: by its rank it would be number 0."""
+    files = {"one.parquet": ["first", "second"] * 2, "two.parquet": ["second"] * 4}
+    for name, action in files.items():
+        path = write_plain(tmp_path / name, action=action)
+        with pytest.raises(ContractError) as caught:
+            read(path)
+        advice = re.search(r"with polars: (.*\}\))\)", str(caught.value))[1]
+        pl.read_parquet(path).with_columns(eval(advice)).write_parquet(path)
+    assert read([str(tmp_path / name) for name in files]).action.tolist() == [0, 1, 0, 1, 1, 1, 1, 1]
+
+
+def test_the_advice_for_json_lines_reads_them(tmp_path, run):
+    path = tmp_path / "log.jsonl"
+    pl.DataFrame({"x": [1.0, 2.0], "action": [0, 1], "propensity": [0.5, 0.5], "cost": [0.0, -1.0]}).write_ndjson(path)
+    ran = run("inspect", path)
+    assert "pl.read_ndjson(…).write_parquet(…)" in ran.stderr
+    pl.read_ndjson(path).write_parquet(tmp_path / "log.parquet")
+    assert read(str(tmp_path / "log.parquet"), context_columns="x").action.tolist() == [0, 1]
+
+
 @pytest.mark.parametrize(
     ("columns", "flags", "aside"),
     [
