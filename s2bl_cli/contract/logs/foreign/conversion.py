@@ -39,7 +39,7 @@ def convert_column(name: str, column: pa.Array, spec: LogSpec, first_row: int, t
 def pack_features(columns: pa.RecordBatch, first_row: int, tally: FaultTally) -> pa.Array:
     """One numeric column per feature as one column of contexts."""
     packed = np.empty((columns.num_rows, columns.num_columns), dtype=np.float32)
-    with np.errstate(over="ignore"):
+    with np.errstate(over="ignore", invalid="ignore"):
         for i, name in enumerate(columns.schema.names):
             column = _decoded(columns.column(i))
             tally.add_nulls(column, f"context column {one_line(name, 60)}", first_row)
@@ -77,7 +77,7 @@ def _pack(column: pa.Array, dtype: str, features: int, name: str, first_row: int
 
 
 def _pack_lists(column: pa.Array, dtype: str, width: int) -> pa.Array:
-    with np.errstate(over="ignore"):  # a double beyond float32 becomes infinity, which the check of values counts
+    with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinity or NaN, the check of values counts
         packed = np.ascontiguousarray(_numbers(column.flatten()).astype(dtype, copy=False))
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(column), [None, pa.py_buffer(packed)])
 
