@@ -2,9 +2,11 @@
 
 import functools
 import gzip
+import json
 import os
 import pickle
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import numpy as np
 import platformdirs
 import pytest
 
+import s2bl_cli
 from s2bl_cli.datasets import cifar10, cifar100, emnist, fmnist, mnist
 from s2bl_cli.datasets.emnist import _CLASSES as EMNIST_CLASSES
 from s2bl_cli.datasets.labelled import LabelledData
@@ -492,11 +495,40 @@ def test_download_without_torchvision(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_default_folder_is_the_platforms_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("S2BL_DATA_DIR", raising=False)
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / "cache" / name)
     assert DatasetSettings().folder() == tmp_path / "cache" / "s2bl"
     write_idx(tmp_path / "cache" / "s2bl" / "MNIST" / "raw")
     check_idx(mnist.load(DatasetSettings(dataset="mnist")), 10)
     assert DatasetSettings(data_dir="here").folder() == Path("here")
+
+
+def test_the_environment_can_name_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("S2BL_DATA_DIR", "from-environment")
+    assert DatasetSettings().folder() == DatasetSettings(data_dir="").folder() == Path("from-environment")
+    assert DatasetSettings(data_dir="here").folder() == Path("here")
+
+
+def test_printed_commands_run_as_printed(
+    tmp_path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a shell, in an empty folder: the commands of a lineage make the same bytes. Data sets lie where
+    S2BL_DATA_DIR says, which may have a space."""
+    data, elsewhere, program = tmp_path / "my data", tmp_path / "elsewhere", tmp_path / "bin" / "s2bl"
+    write_idx(data / "FashionMNIST" / "raw")
+    monkeypatch.setenv("S2BL_DATA_DIR", str(data))
+    assert run("make-logs", "--dataset", "fmnist", "--epochs", 1, "--tau", 3, "-o", "logs.parquet").code == 0
+    assert run("mask", "logs.parquet", "--known", 2, "-o", "masked.parquet").code == 0
+    (lines,) = json.loads(run("inspect", "masked.parquet", "--json").stdout)["lineages"]
+    assert '--data-dir "$S2BL_DATA_DIR" ' in lines[0]
+    elsewhere.mkdir()
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m s2bl_cli "$@"\n')
+    program.chmod(0o755)
+    root = str(Path(s2bl_cli.__file__).parents[1])
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": root}
+    subprocess.run(["sh", "-ec", "\n".join(lines)], check=True, cwd=elsewhere, env=environment, capture_output=True)
+    assert (elsewhere / "out.parquet").read_bytes() == (tmp_path / "masked.parquet").read_bytes()
 
 
 def test_batches_are_slices_in_order(tmp_path: Path) -> None:

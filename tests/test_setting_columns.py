@@ -16,7 +16,7 @@ from s2bl_cli.contract.document import VERSIONS
 from s2bl_cli.contract.history import HistoryRow, read_history, write_history
 from s2bl_cli.contract.input_files import open_inputs
 from s2bl_cli.contract.lineage import Source, Step
-from s2bl_cli.contract.parquet_documents import read_document
+from s2bl_cli.contract.parquet_files import read_document
 from s2bl_cli.contract.scores import SCHEMA, read_scores, write_scores
 from s2bl_cli.contract.settings_text import MAX_LENGTH, decode_settings, encode_settings, step_settings, train_settings
 from s2bl_cli.errors import ContractError

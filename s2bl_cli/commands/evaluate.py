@@ -32,7 +32,7 @@ LogsOption = Annotated[
     list[str],
     typer.Option("--logs", help="a log to score on; may be given several times", metavar="LOGS", show_default=False),
 ]
-Output = Annotated[str | None, output_option("scores.parquet")]
+Output = Annotated[str | None, output_option("scores.parquet; a name with .csv writes CSV")]
 
 
 @settings_as_flags(columns=LOG_PANEL, run=RUN_PANEL)
@@ -54,12 +54,12 @@ def evaluate(
     and whether to trust the numbers. The logging policy is scored beside. All policies are scored in one pass
     over a log.
     """
-    from s2bl_cli.contract.atomic import check_output
+    from s2bl_cli.contract.atomic import TABLE_FORMATS, check_output
     from s2bl_cli.contract.scores import write_scores
 
     console = console_of(quiet=quiet, as_json=json, output=output)
     target = output or "scores.parquet"
-    check_output(target, force=force)
+    check_output(target, force=force, formats=TABLE_FORMATS)
     from s2bl_cli.evaluation.candidates import open_candidates
 
     with open_candidates(policies) as candidates:

@@ -28,7 +28,7 @@ def inspect(
     """Say what a file is, in words.
 
     The content decides whether it is a log, a policy, scores, a history or a checkpoint. All of it
-    is read, and every fault is told.
+    is read, and every fault is reported.
 
     With --json, the logs (read as one log) are one JSON object, and each other file is one more, on its own line.
     """

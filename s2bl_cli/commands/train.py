@@ -42,7 +42,7 @@ def train(
     all rows. Only the rows of the train split are learned from, and labels are never read. Several --seeds or several
     values of a hyperparameter train one policy each, linear ones side by side; --select keeps the best.
     """
-    from s2bl_cli.contract.atomic import check_output
+    from s2bl_cli.contract.atomic import POLICY_FORMATS, TABLE_FORMATS, check_output
     from s2bl_cli.contract.logs.reading import open_logs
     from s2bl_cli.contract.policies import read_policy, write_policy
     from s2bl_cli.training.candidates import targets_of
@@ -55,8 +55,10 @@ def train(
         options.check_history(targets)
         if output is not None and output.endswith("/"):
             os.makedirs(output, exist_ok=True)
-        for target in (*targets, *filter(None, [options.history])):
-            check_output(target, force=force)
+        for target in targets:
+            check_output(target, force=force, formats=POLICY_FORMATS)
+        if options.history is not None:
+            check_output(options.history, force=force, formats=TABLE_FORMATS)
         checkpoint = Checkpoint(
             None if targets[0] == "-" else f"{targets[0].removesuffix('.safetensors')}.checkpoint",
             every_epochs=options.checkpoint_every,
@@ -67,7 +69,7 @@ def train(
 
         training = TrainingRun(log, settings.resolved(), options.stream, prior)
         trained = train_with_checkpoint(training, options, checkpoint, device, console)
-        warnings = log.doubts
+        warnings = log.warnings
     for policy, target in zip(trained, targets, strict=True):
         write_policy(policy.policy, target, force=force)
     if options.history is not None:

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from s2bl_cli.contract.logs.checks import fixed_binary_view
+from s2bl_cli.contract.logs.arrays import fixed_binary_view
 from s2bl_cli.contract.logs.schema import declared_context
 from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
 from s2bl_cli.datasets.settings import DatasetSettings

@@ -1,8 +1,10 @@
 """Which labelled data, and where it lies. Importing this module imports nothing heavy."""
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
+from s2bl_cli.contract.lineage import DATA_DIR_VARIABLE
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.registry import DATASETS
 from s2bl_cli.settings import Between, check_settings, setting
@@ -23,7 +25,7 @@ class DatasetSettings:
     )
     data_dir: str | None = setting(
         None,
-        "folder with the data sets' files (default: s2bl's folder in the platform's cache)",
+        f"folder with the data sets' files (default: ${DATA_DIR_VARIABLE}, else s2bl's folder in the platform's cache)",
         recorded=False,
         metavar="FOLDER",
     )
@@ -80,9 +82,12 @@ class DatasetSettings:
         return self.dataset if self.dataset in DATASETS.names else Path(self.dataset).stem
 
     def folder(self) -> Path:
-        """Where the data sets' files are looked for."""
-        if self.data_dir is not None:
-            return Path(self.data_dir)
-        from platformdirs import user_cache_path
+        """Where the data sets' files are looked for. An empty name stands for none: an unset variable in a shell."""
+        folder = self.data_dir or os.environ.get(DATA_DIR_VARIABLE)
+        return Path(folder) if folder else cache_folder()
 
-        return user_cache_path("s2bl")
+
+def cache_folder() -> Path:
+    from platformdirs import user_cache_path
+
+    return user_cache_path("s2bl")

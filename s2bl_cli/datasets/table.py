@@ -19,8 +19,10 @@ import pyarrow.parquet as pq
 
 from s2bl_cli.console import counted
 from s2bl_cli.contract.context_spec import ContextSpec
-from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_parquet
+from s2bl_cli.contract.input_files import InputFile
+from s2bl_cli.contract.logs.decoding import stream_batches
 from s2bl_cli.contract.logs.schema import SPLITS
+from s2bl_cli.contract.parquet_files import open_parquet
 from s2bl_cli.datasets.labelled import LabelledBatch, LabelledPart
 from s2bl_cli.datasets.settings import DatasetSettings
 from s2bl_cli.datasets.table_encoding import TableEncoder
@@ -256,10 +258,7 @@ def _sink_csv(path: Path, target: str, typed_rows: int | None) -> None:
 
 def _schema(source: InputFile) -> pl.Schema:
     with open_parquet(source) as parquet:
-        try:
-            empty = pl.from_arrow(parquet.schema_arrow.empty_table())
-        except DAMAGED as error:
-            raise damaged(source.name, error) from error
+        empty = pl.from_arrow(parquet.schema_arrow.empty_table())
     assert isinstance(empty, pl.DataFrame)
     return empty.schema
 
@@ -268,15 +267,9 @@ def _frames(source: InputFile, columns: TableColumns) -> Iterator[tuple[pl.DataF
     """The labelled rows in order, and which of them are for testing."""
     rng = np.random.Generator(np.random.Philox(key=_SPLIT_SEED))
     with open_parquet(source) as parquet:
-        batches = parquet.iter_batches(batch_size=_READ_ROWS)
-        while True:
-            try:
-                batch = next(batches, None)
-                frame = None if batch is None else pl.from_arrow(batch)
-            except DAMAGED as error:
-                raise damaged(source.name, error) from error
-            if frame is None:
-                return
+        row_groups = range(parquet.num_row_groups)
+        for batch in stream_batches(parquet, source, _READ_ROWS, parquet.schema_arrow.names, row_groups):
+            frame = pl.from_arrow(batch)
             assert isinstance(frame, pl.DataFrame)
             is_test = _test_rows(frame, rng, columns, source.name)
             label = frame[columns.label]

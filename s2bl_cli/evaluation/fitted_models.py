@@ -12,7 +12,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.contract.logs.reading import Log, log_arrays
+from s2bl_cli.contract.logs.arrays import log_arrays
+from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.errors import RunError
 from s2bl_cli.evaluation.selection import SelectedRows, all_faults_told
 from s2bl_cli.reward_models.observation_model import ObservationModel, cross_fit_observation, log_likelihood

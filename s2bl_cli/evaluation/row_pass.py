@@ -12,8 +12,9 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.contract.input_files import damaged
-from s2bl_cli.contract.logs.reading import Log, LogArrays, log_arrays
+from s2bl_cli.contract.logs.arrays import LogArrays, log_arrays
+from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.parquet_files import damaged
 from s2bl_cli.contract.probabilities import ProbabilityFile
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, UNIFORM_CANDIDATE, Candidate

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from s2bl_cli.contract.logs.reading import Log, log_arrays
+from s2bl_cli.contract.logs.arrays import log_arrays
+from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.settings import AUTO
 

@@ -7,13 +7,13 @@ from typing import Any
 import torch
 
 from s2bl_cli.console import Console
-from s2bl_cli.contract.atomic import check_output, check_parquet_name
+from s2bl_cli.contract.atomic import LOG_FORMATS, POLICY_FORMATS, check_output
 from s2bl_cli.contract.input_files import open_input
 from s2bl_cli.contract.lineage import Source, step_of
 from s2bl_cli.contract.policies import LoadedPolicy, read_policy, write_policy
 from s2bl_cli.datasets.interactions import InteractionData
 from s2bl_cli.datasets.labelled import LabelledData
-from s2bl_cli.datasets.settings import TABLE, DatasetSettings
+from s2bl_cli.datasets.settings import TABLE, DatasetSettings, cache_folder
 from s2bl_cli.errors import SettingError
 from s2bl_cli.features.extraction import with_features
 from s2bl_cli.features.settings import FeatureSettings
@@ -40,9 +40,9 @@ class Targets:
 
     def check(self) -> None:
         """Refuse what could not be put in place after the work."""
-        check_parquet_name(self.log)
-        for file in (self.log, *([self.policy] if self.policy is not None else [])):
-            check_output(file, force=self.force)
+        check_output(self.log, force=self.force, formats=LOG_FORMATS)
+        if self.policy is not None:
+            check_output(self.policy, force=self.force, formats=POLICY_FORMATS)
 
 
 def convert(
@@ -101,9 +101,7 @@ def _with_features(
         raise SettingError(f"--features needs a data set of images, and {data.name} has none")
     rows = len(data.train.label) + len(data.test.label)
     with console.progress(f"features of {settings.features}", rows, "images") as advance:
-        return with_features(
-            data, settings, DatasetSettings().folder(), device, download=data_settings.download, advance=advance
-        )
+        return with_features(data, settings, cache_folder(), device, download=data_settings.download, advance=advance)
 
 
 def _inputs(settings: DatasetSettings, given: LoadedPolicy | None) -> tuple[Source, ...]:

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from s2bl_cli.contract.logs.propensities import PropensityTally
+from s2bl_cli.contract.logs.propensities import PropensityHistogram
 from s2bl_cli.running_moments import RunningMoments
 
 NU = 0.001  # the paper's truncation: propensities below it are worth a warning
@@ -20,7 +20,7 @@ class LogFacts:
         self.rows = {"train": 0, "test": 0}
         self._right_draws = {"train": 0, "test": 0}
         self._right_argmax = {"train": 0, "test": 0}
-        self._propensities = PropensityTally()
+        self._propensities = PropensityHistogram()
         self._inverse = RunningMoments()  # of 1/p
         self._below_nu = 0
         self.fitting_steps: int | None = None  # None where no policy was fitted

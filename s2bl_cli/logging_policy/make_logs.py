@@ -9,7 +9,8 @@ import numpy.typing as npt
 import torch
 
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.logs.reading import LogArrays, rows_to_a_batch
+from s2bl_cli.contract.logs.arrays import LogArrays
+from s2bl_cli.contract.logs.reading import rows_per_batch
 from s2bl_cli.contract.logs.schema import SPLITS, LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
@@ -107,7 +108,7 @@ def _labelled_rows(
     uniforms = np.random.Generator(np.random.Philox(key=settings.seed))
     cost = cost_of(settings)
     for split in SPLITS:
-        for batch in data.batches(split, rows_to_a_batch(data.context, 4 * data.classes)):
+        for batch in data.batches(split, rows_per_batch(data.context, 4 * data.classes)):
             rows = len(batch.label)
             pi0 = policy.distribution(batch.context)
             action = draw_actions(pi0, uniforms.random(rows))
@@ -149,7 +150,7 @@ def _interaction_rows(
     probability = pair_probabilities(pairs, rng)
     chosen = draw_pairs(pairs, probability, draws, rng)  # (users · draws,)
     user = np.repeat(np.arange(len(pairs.users)), draws)
-    size = rows_to_a_batch(data.context, 4 * data.actions if dense else 0)
+    size = rows_per_batch(data.context, 4 * data.actions if dense else 0)
     for start in range(0, len(chosen), size):
         pair, who = chosen[start : start + size], user[start : start + size]
         yield LogArrays(

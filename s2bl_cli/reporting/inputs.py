@@ -10,8 +10,8 @@ from s2bl_cli.contract.document import KIND_HISTORY, KIND_LOGS
 from s2bl_cli.contract.history import read_history_files
 from s2bl_cli.contract.input_files import InputFile, open_inputs
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.logs.reading import open_logs
-from s2bl_cli.contract.parquet_documents import read_document
+from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.parquet_files import read_document
 from s2bl_cli.contract.scores import read_scores_files
 from s2bl_cli.errors import ContractError
 from s2bl_cli.reporting.figures.figure import LogPropensities
@@ -47,8 +47,7 @@ def _kind(file: InputFile) -> str | None:
 
 
 def _propensities(file: InputFile) -> LogPropensities:
-    with open_logs([file.path]) as log:
-        arrays = log.read(("propensity", "cost", "split"))
+    arrays = Log([file]).read(("propensity", "cost", "split"))
     train = ~arrays.is_test
     if not train.any():
         raise ContractError(f"{file.name}: it has no train rows, whose propensities could be shown")

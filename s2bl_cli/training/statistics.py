@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from s2bl_cli.contract.logs.reading import LogArrays
+from s2bl_cli.contract.logs.arrays import LogArrays
 from s2bl_cli.policies.standardisation import flattened, standardisation
 from s2bl_cli.row_hash import uniform_hash
 from s2bl_cli.running_moments import RunningMoments
