@@ -14,17 +14,16 @@ class FeatureSettings:
 
     features: str | None = setting(
         None,
-        "replace images by the features of this torchvision network, such as resnet50 or mobilenet_v2",
+        "Replace images by the features of this torchvision network, such as mobilenet_v2",
         metavar="NETWORK",
     )
     weights: str | None = setting(
-        None, "its weights, a .pth file (default: the official ones in torch's cache, or fetched with --download)",
+        None, "Weights of the network, a .pth file (default: the official ones in torch's cache)",
         recorded=False, metavar="FILE",
     )  # fmt: skip
     image_size: int | None = setting(
         None,
-        "pixels to a side that images are resized to for the network "
-        f"(default: {IMAGE_SIZE['gpu']}; {IMAGE_SIZE['cpu']} on a CPU)",
+        f"Side length in pixels of the resized images (default: {IMAGE_SIZE['gpu']}; on a CPU {IMAGE_SIZE['cpu']})",
         rule=Between(8, 1024),
     )
 

@@ -6,7 +6,7 @@ from s2bl_cli.errors import SettingError
 from s2bl_cli.logging_policy.cost_names import MATCH
 from s2bl_cli.policies.settings import parse_hidden
 from s2bl_cli.registry import MODELS
-from s2bl_cli.settings import Between, check_settings, setting
+from s2bl_cli.settings import COMMON, Between, check_settings, setting
 
 UNFITTED = ("uniform", "random")  # logging models that need no fitting
 
@@ -31,50 +31,52 @@ class LoggingSettings:
 
     tau: float = setting(
         1.0,
-        "inverse temperature τ of the logging policy: the larger, the more uniform",
+        "Temperature τ of the logging policy (called inverse temperature in the paper); larger is more uniform",
         rule=Between(0, 1e6, low_open=True),
+        panel=COMMON,
     )
     tau_mode: str = setting(
         "train",
-        "train: fit softmax(τ·h), draw from softmax(h), as in the paper; sample: fit at 1, draw from softmax(h/τ)",
+        "Where τ acts; train: fit softmax(τ·h) and draw from softmax(h), as in the paper; "
+        "sample: fit softmax(h) and draw from softmax(h/τ)",
         choices=lambda: ("train", "sample"),
     )
     logging_model: str | None = setting(
         None,
-        "the logging policy's model; uniform and random need no fitting (default: as in the paper, resnet-v1 for most "
-        "images, resnet-v2 for cifar100; linear on features and tables)",
+        "Model of the logging policy (default: as in the paper for images, else linear)",
         choices=lambda: (*MODELS.names, *UNFITTED),
+        panel=COMMON,
     )
     logging_policy: str | None = setting(
         None,
-        "a fitted logging policy to use again (from --save-policy): it draws from softmax(h/τ)",
+        "Logging policy from --save-policy to use again; it draws from softmax(h/τ)",
         recorded=False,
         metavar="FILE",
     )
-    hidden: str = setting("100", "hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
+    hidden: str = setting("100", "Hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
     width: int | None = setting(
         None,
-        f"channels of a resnet's first block (default: {WIDTH['gpu']} as in the paper; {WIDTH['cpu']} on a CPU)",
+        f"Channels of a resnet's first block (default: {WIDTH['gpu']}; on a CPU {WIDTH['cpu']})",
         rule=Between(1, 4096),
     )
     epochs: int | None = setting(
         None,
-        f"passes over the labelled train rows (default: {FLAT_EPOCHS}; for a resnet {EPOCHS['gpu']}, "
-        f"on a CPU {EPOCHS['cpu']})",
+        f"Passes over the train rows (default: {FLAT_EPOCHS}; resnets {EPOCHS['gpu']}, on a CPU {EPOCHS['cpu']})",
         rule=Between(0, 100_000),
     )
-    batch_size: int = setting(128, "rows to a training step", rule=Between(1, 1 << 20))
-    lr: float = setting(0.001, "learning rate (Adam)", rule=Between(0, 1e3, low_open=True))
-    adverse: bool = setting(False, "negate the logits: a logging policy that prefers wrong actions")
-    uniform: float = setting(0.0, "share ε of uniform exploration mixed into the logging policy", rule=Between(0, 1))
+    batch_size: int = setting(128, "Batch size", rule=Between(1, 1 << 20))
+    lr: float = setting(0.001, "Learning rate of Adam", rule=Between(0, 1e3, low_open=True))
+    adverse: bool = setting(False, "Negate the logits, so that the logging policy prefers wrong actions")
+    uniform: float = setting(0.0, "Share ε of uniform exploration in the logging policy", rule=Between(0, 1))
     cost: str = setting(
         MATCH,
-        "match: −1 where the action is the label, else 0; or a SQL expression over a table's columns, action and label",
-        metavar="match|SQL",
+        "Cost of a decision; match: −1 if the action is the label, else 0; "
+        "or a SQL expression over action, label and the columns of a table",
+        metavar="SQL",
     )
-    cost_noise: float = setting(0.0, "with --cost match: probability that a cost is flipped", rule=Between(0, 1))
-    store_distribution: bool = setting(False, "also store the whole logging distribution of each row (column pi0)")
-    seed: int = setting(0, "seed of the fitting, of the drawn actions and of the noise", rule=Between(0, 2**32 - 1))
+    cost_noise: float = setting(0.0, "Probability that a cost of --cost match is flipped", rule=Between(0, 1))
+    store_distribution: bool = setting(False, "Store the whole logging distribution of each row as column pi0")
+    seed: int = setting(0, "Seed for fitting, drawing and noise", rule=Between(0, 2**32 - 1), panel=COMMON)
 
     def __post_init__(self) -> None:
         check_settings(self)
