@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from s2bl_cli.app import VERBS, verb_command
-from s2bl_cli.commands.help_pages import choices, metavar
+from s2bl_cli.commands.help_pages import argument_name, choices, metavar
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import (
@@ -85,7 +85,7 @@ def flags(verb: str) -> str:
     for parameter in command.params:
         is_option = parameter.opts[0].startswith("-")
         panel = (parameter.rich_help_panel or COMMON) if is_option else "Arguments"
-        names = ", ".join(f"`{name}`" for name in parameter.opts) if is_option else f"`{parameter.metavar}...`"
+        names = ", ".join(f"`{name}`" for name in parameter.opts) if is_option else f"`{argument_name(parameter)}`"
         row = (names, _values(hints[parameter.name], parameter), _default(parameter), parameter.help)
         panels.setdefault(panel, []).append(row)
     tables = [

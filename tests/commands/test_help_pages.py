@@ -37,7 +37,8 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(verb: str, opt
 def test_whole_help_has_every_option_once(verb: str) -> None:
     page = help_of(verb, "--help")
     for parameter in verb_command(verb).params:
-        names = ", ".join(parameter.opts) if parameter.opts[0].startswith("-") else f"{parameter.metavar}..."
+        argument = f"{parameter.metavar}..." if parameter.required else f"[{parameter.metavar}]"
+        names = ", ".join(parameter.opts) if parameter.opts[0].startswith("-") else argument
         assert len(re.findall(rf"^  {re.escape(names)}(?= |$)", page, re.MULTILINE)) == 1, names
 
 
