@@ -106,7 +106,7 @@ def test_letters_labelled_from_0_are_refused(tmp_path: Path) -> None:
     (raw / "emnist-letters-train-labels-idx1-ubyte").write_bytes(idx(np.array([0, 1, 2, 26], np.uint8)))
     assert complaint("emnist", tmp_path, emnist_split="letters") == (
         "ROOT/EMNIST/raw/emnist-letters-train-labels-idx1-ubyte: labels must be 1 to 26 in EMNIST (letters), "
-        "found 0 to 26"
+        "found 0 to 26: download the official file"
     )
 
 
@@ -115,8 +115,8 @@ def test_absent_idx_files_are_named(tmp_path: Path) -> None:
     (tmp_path / "MNIST/raw/t10k-images-idx3-ubyte").unlink()
     (tmp_path / "MNIST/raw/train-labels-idx1-ubyte").unlink()
     assert complaint("mnist", tmp_path) == (
-        "MNIST is not in ROOT, which must have MNIST/raw/ with train-labels-idx1-ubyte, t10k-images-idx3-ubyte "
-        "(plain or .gz); say where it is with --data-dir FOLDER, or fetch it with --download"
+        "MNIST is not in ROOT, which must contain MNIST/raw/ with train-labels-idx1-ubyte, t10k-images-idx3-ubyte "
+        "(plain or .gz): give its folder with --data-dir FOLDER, or download it with --download"
     )
 
 
@@ -132,36 +132,36 @@ NAMED = {"images": "train-images-idx3-ubyte", "labels": "train-labels-idx1-ubyte
             "images",
             LABELS,
             "is not an IDX file of bytes with 3 dimensions (it starts with b'\\x00\\x00\\x08\\x01', not "
-            "b'\\x00\\x00\\x08\\x03'): get the official file",
+            "b'\\x00\\x00\\x08\\x03'): download the official file",
         ),
         (
             "labels",
             b"",
             "is not an IDX file of bytes with 1 dimension (it starts with b'', not b'\\x00\\x00\\x08\\x01'): "
-            "get the official file",
+            "download the official file",
         ),
-        ("images", IMAGES[:9], "is a truncated IDX file (its header is cut off): get it again"),
+        ("images", IMAGES[:9], "is a truncated IDX file (its header is incomplete): download it again"),
         (
             "images",
             IMAGES[:-1],
-            "is a damaged IDX file: its header says 4 × 28 × 28 = 3136 bytes, found 3135: get it again",
+            "is a damaged IDX file: its header declares 4 × 28 × 28 = 3136 bytes, found 3135: download it again",
         ),
         (
             "images",
             IMAGES + b"x",
-            "is a damaged IDX file: its header says 4 × 28 × 28 = 3136 bytes, found 3137: get it again",
+            "is a damaged IDX file: its header declares 4 × 28 × 28 = 3136 bytes, found 3137: download it again",
         ),
         (
             "images",
             idx(images(4, 1, (28, 27))),
-            "must be 28 × 28, found 28 × 27: get the official file",
+            "must be 28 × 28, found 28 × 27: download the official file",
         ),
-        ("images", idx(images(4, 1, (0, 28))), "must be 28 × 28, found 0 × 28: get the official file"),
+        ("images", idx(images(4, 1, (0, 28))), "must be 28 × 28, found 0 × 28: download the official file"),
         ("labels", LABELS[:-1] + b"\x0a", ": labels must be 0 to 9 in FashionMNIST, found 1 to 10"),
-        ("labels", idx(np.array([1, 2], np.uint8)), "labels-idx1-ubyte has 2 labels: get both again"),
+        ("labels", idx(np.array([1, 2], np.uint8)), "labels-idx1-ubyte has 2 labels: download both again"),
         ("labels", gzip.compress(LABELS, mtime=0)[:-4], "cannot be read ("),
         ("labels", gzip.compress(LABELS, mtime=0)[:-8] + bytes(8), "cannot be read (CRC check failed"),
-        ("labels", b"\x1f\x8b" + bytes(20), "cannot be read (Unknown compression method): get it again"),
+        ("labels", b"\x1f\x8b" + bytes(20), "cannot be read (Unknown compression method): download it again"),
     ],
 )
 def test_damaged_idx(tmp_path: Path, what: str, content: bytes, said: str) -> None:
@@ -289,8 +289,8 @@ def test_binary_is_preferred(tmp_path: Path) -> None:
 
 def test_absent_cifar_names_both_layouts(tmp_path: Path) -> None:
     assert complaint("cifar100", tmp_path) == (
-        "CIFAR-100 is not in ROOT, which must have cifar-100-binary/ with train.bin, test.bin; or cifar-100-python/ "
-        "with train, test; say where it is with --data-dir FOLDER, or fetch it with --download"
+        "CIFAR-100 is not in ROOT, which must contain cifar-100-binary/ with train.bin, test.bin; or cifar-100-python/ "
+        "with train, test: give its folder with --data-dir FOLDER, or download it with --download"
     )
     told = complaint("cifar10", tmp_path)
     assert "cifar-10-batches-bin/ with data_batch_1.bin, data_batch_2.bin" in told
@@ -302,8 +302,8 @@ def test_wrong_record_size(tmp_path: Path, size: int, found: int) -> None:
     write_cifar_binary(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-bin/data_batch_2.bin").write_bytes(bytes(size))
     assert complaint("cifar10", tmp_path) == (
-        "ROOT/cifar-10-batches-bin/data_batch_2.bin is not a CIFAR binary file: it must be a multiple of 3073 bytes, "
-        f"found {found}: get it again"
+        "ROOT/cifar-10-batches-bin/data_batch_2.bin is not a CIFAR binary file: its size must be a multiple of 3073 "
+        f"bytes, found {found}: download it again"
     )
 
 
@@ -311,27 +311,31 @@ def test_cifar_label_out_of_range_names_its_file(tmp_path: Path) -> None:
     write_cifar_binary(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-bin/data_batch_4.bin").write_bytes(bytes([10]) + bytes(3072))
     assert complaint("cifar10", tmp_path) == (
-        "ROOT/cifar-10-batches-bin/data_batch_4.bin: labels must be 0 to 9, found others: get the official file"
+        "ROOT/cifar-10-batches-bin/data_batch_4.bin: labels must be 0 to 9, found other values: download the official "
+        "file"
     )
 
 
 PIXELS = np.zeros((2, 3072), np.uint8)
 
 
+OTHER_LABELS = ": labels must be 0 to 9, found other values: download the official file"
+
+
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        ({b"data": PIXELS, b"labels": [0, 10]}, ": labels must be 0 to 9, found others: get the official file"),
-        ({b"data": PIXELS, b"labels": [0, -1]}, ": labels must be 0 to 9, found others: get the official file"),
-        ({b"data": PIXELS, b"labels": [0, 2**80]}, ": labels must be 0 to 9, found others: get the official file"),
-        ({b"data": PIXELS, b"labels": [0]}, ": 'labels' must be a list of 2 whole numbers: get the official file"),
-        ({b"data": PIXELS}, ": 'labels' must be a list of 2 whole numbers: get the official file"),
-        ({b"data": PIXELS, b"labels": [0, 0.5]}, ": 'labels' must be a list of 2 whole numbers"),
-        ({b"labels": [0, 1]}, ": 'data' must be an array of rows × 3072 bytes: get the official file"),
+        ({b"data": PIXELS, b"labels": [0, 10]}, OTHER_LABELS),
+        ({b"data": PIXELS, b"labels": [0, -1]}, OTHER_LABELS),
+        ({b"data": PIXELS, b"labels": [0, 2**80]}, OTHER_LABELS),
+        ({b"data": PIXELS, b"labels": [0]}, ": 'labels' must be a list of 2 integers: download the official file"),
+        ({b"data": PIXELS}, ": 'labels' must be a list of 2 integers: download the official file"),
+        ({b"data": PIXELS, b"labels": [0, 0.5]}, ": 'labels' must be a list of 2 integers"),
+        ({b"labels": [0, 1]}, ": 'data' must be an array of rows × 3072 bytes: download the official file"),
         ({b"data": PIXELS[:, 1:], b"labels": [0, 1]}, ": 'data' must be an array of rows × 3072 bytes"),
         ({b"data": PIXELS.astype(np.int32), b"labels": [0, 1]}, ": 'data' must be an array of rows × 3072 bytes"),
         ({b"data": PIXELS.astype(object), b"labels": [0, 1]}, ": 'data' must be an array of rows × 3072 bytes"),
-        ([PIXELS, [0, 1]], " is not a CIFAR file: it must hold a dict, found list"),
+        ([PIXELS, [0, 1]], " is not a CIFAR file: it must contain a dict, found list: download the official file"),
     ],
 )  # fmt: skip
 def test_pickle_with_another_content(tmp_path: Path, content: Any, said: str) -> None:
@@ -349,7 +353,7 @@ def test_damaged_pickle(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "cifar-10-batches-py/data_batch_3").write_bytes(content)
     told = complaint("cifar10", tmp_path)
     assert told.startswith("ROOT/cifar-10-batches-py/data_batch_3 is a damaged CIFAR pickle (")
-    assert told.endswith("): get it again")
+    assert told.endswith("): download it again")
 
 
 EMNIST_FILES = [
@@ -381,7 +385,7 @@ def test_every_official_file_that_is_cut_off_or_another_is_named(
     path.write_bytes({"cut": whole[: len(whole) * 2 // 3], "other": b"<html>not found</html>", "empty": b""}[change])
     told = complaint(dataset, tmp_path)
     assert told.startswith(f"ROOT/{file}")
-    assert "get it again" in told or "get the official file" in told
+    assert "download it again" in told or "download the official file" in told
 
 
 class Reduced:
@@ -420,7 +424,7 @@ def test_malicious_pickle_is_refused_and_does_not_run(tmp_path: Path, attack: st
     (tmp_path / "cifar-10-batches-py/data_batch_3").write_bytes(content)
     told = complaint("cifar10", tmp_path)
     assert not (tmp_path / "marker").exists()
-    assert told.startswith("ROOT/cifar-10-batches-py/data_batch_3: a CIFAR pickle must hold arrays only, found ")
+    assert told.startswith("ROOT/cifar-10-batches-py/data_batch_3: a CIFAR pickle must contain only arrays, found ")
     assert told.endswith(f"{found}: do not trust this file") or attack in ("open", "numpy load", "numpy")
 
 
@@ -450,8 +454,8 @@ def test_download_that_fails_is_one_line(
     ran = run("make-logs", *flags, "--download", "-o", "x.parquet")
     assert ran.code == 2
     assert ran.stderr == (
-        "s2bl: EMNIST could not be fetched (Error downloading train-images-idx3-ubyte.gz): check the network, or put "
-        f"the files into {tmp_path / 'new'} yourself\n"
+        "s2bl: EMNIST could not be downloaded (Error downloading train-images-idx3-ubyte.gz): check the network, or "
+        f"copy the files to {tmp_path / 'new'} by hand\n"
     )
     assert calls == [{"root": str(tmp_path / "new"), "train": True, "download": True, "split": "letters"}]
     assert not (tmp_path / "x.parquet").exists()
@@ -486,8 +490,8 @@ def test_download_without_torchvision(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(RunError) as caught:
         load("cifar10", tmp_path, download=True)
     assert str(caught.value) == (
-        "--download needs torchvision, which does not import here (import of torchvision.datasets halted; None in "
-        "sys.modules): install the build that belongs to your torch"
+        "--download needs torchvision, which cannot be imported (import of torchvision.datasets halted; None in "
+        "sys.modules): install the build that matches your version of torch"
     )
 
 

@@ -161,7 +161,7 @@ def test_features_by_hand(tmp_path: Path, weights: Path, channels: int) -> None:
 def test_needs_images(tmp_path: Path, weights: Path) -> None:
     for shape in ((12,), (2, 8, 8)):
         part = LabelledPart(np.zeros((4, *shape), np.float32), np.zeros(4, np.int32))
-        with pytest.raises(SettingError, match=r"^--features needs images of 1 or 3 channels, but the contexts of x"):
+        with pytest.raises(SettingError, match=r"^--features needs images with 1 or 3 channels, but the contexts of x"):
             extract(LabelledData("x", 2, part, part), tmp_path, weights)
 
 
@@ -201,7 +201,9 @@ def test_damaged_cache_is_told(tmp_path: Path, weights: Path) -> None:
     extract(images(), tmp_path / "c", weights)
     for file in (tmp_path / "c/features").iterdir():
         file.write_bytes(b"cut off")
-    with pytest.raises(InputFileError, match=r"\.safetensors, a cache of features, is damaged \(.*\): delete it$"):
+    with pytest.raises(
+        InputFileError, match=r"\.safetensors, a cache of features, is damaged \(.*\): delete it and run again$"
+    ):
         extract(images(), tmp_path / "c", weights)
 
 
@@ -223,8 +225,8 @@ def test_weights_file_must_be_what_its_name_says(tmp_path: Path) -> None:
     with pytest.raises(InputFileError) as caught:
         load_backbone("tinynet", str(wrong), download=False)
     assert str(caught.value) == (
-        f"{wrong} is damaged or not what it says: its sha256 begins with {digest[:8]}, its name says 01234567: "
-        "get it again"
+        f"{wrong} is damaged or misnamed: its sha256 must start with 01234567, as in its name, "
+        f"found {digest[:8]}: download it again"
     )
 
 
@@ -241,7 +243,7 @@ class Attack:
 @pytest.mark.parametrize("how", [torch.save, lambda content, path: path.write_bytes(pickle.dumps(content, 2))])
 def test_weights_that_are_code_are_refused_and_do_not_run(tmp_path: Path, how: Callable[..., Any]) -> None:
     how({"inner.weight": Attack(tmp_path / "marker")}, tmp_path / "evil.pth")
-    with pytest.raises(InputFileError, match=r"evil\.pth does not hold weights of tinynet \(") as caught:
+    with pytest.raises(InputFileError, match=r"evil\.pth does not contain weights of tinynet \(") as caught:
         load_backbone("tinynet", str(tmp_path / "evil.pth"), download=False)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "marker").exists()
@@ -252,7 +254,7 @@ def test_other_files_than_weights(tmp_path: Path) -> None:
     torch.save({"inner.weight": torch.zeros(2)}, tmp_path / "other.pth")
     torch.save([1, 2], tmp_path / "list.pth")
     for name in ("text", "other", "list"):
-        with pytest.raises(InputFileError, match=rf"{name}\.pth does not hold weights of tinynet"):
+        with pytest.raises(InputFileError, match=rf"{name}\.pth does not contain weights of tinynet"):
             load_backbone("tinynet", str(tmp_path / f"{name}.pth"), download=False)
     with pytest.raises(InputFileError, match=r"no\.pth cannot be read \(No such file or directory\): check --weights$"):
         load_backbone("tinynet", str(tmp_path / "no.pth"), download=False)
@@ -261,9 +263,9 @@ def test_other_files_than_weights(tmp_path: Path) -> None:
 def test_unknown_network_and_one_without_classes(tmp_path: Path) -> None:
     with pytest.raises(SettingError) as caught:
         load_backbone("tinyent", None, download=False)
-    assert str(caught.value) == "--features 'tinyent' is no torchvision network; some that are: tinynet, tinyseg"
+    assert str(caught.value) == ("--features must be a torchvision network such as tinynet, tinyseg, found 'tinyent'")
     torch.save(Segmenter().state_dict(), tmp_path / "seg.pth")
-    with pytest.raises(SettingError, match=r"^--features tinyseg: no last layer of 1000 classes to take off; choose"):
+    with pytest.raises(SettingError, match=r"^--features tinyseg: the network must have a last layer of 1000 classes"):
         load_backbone("tinyseg", str(tmp_path / "seg.pth"), download=False)
 
 
@@ -272,7 +274,7 @@ def test_official_weights_come_from_torchs_cache(tmp_path: Path, monkeypatch: py
     with pytest.raises(InputFileError) as caught:
         load_backbone("tinynet", None, download=False)
     assert str(caught.value) == (
-        f"the weights of tinynet are not in torch's cache ({place}): fetch them with --download, or give them with "
+        f"the weights of tinynet are not in torch's cache ({place}): download them with --download, or give them with "
         "--weights FILE"
     )
 
@@ -283,7 +285,7 @@ def test_official_weights_come_from_torchs_cache(tmp_path: Path, monkeypatch: py
     with pytest.raises(RunError) as told:
         load_backbone("tinynet", None, download=True)
     assert str(told.value) == (
-        "the weights of tinynet could not be fetched (no network): give them with --weights FILE"
+        "the weights of tinynet could not be downloaded (no network): give them with --weights FILE"
     )
     fetched = []
 
@@ -342,7 +344,7 @@ def test_flags_that_need_features(run: Callable[..., Any], flags: tuple[object, 
     ran = run("make-logs", *flags, "-o", "x.parquet")
     assert ran.code == 2
     assert ran.stderr == (
-        "s2bl: --weights and --image-size go with --features: name the network, such as --features mobilenet_v2\n"
+        "s2bl: --weights and --image-size need --features: name the network, such as --features mobilenet_v2\n"
     )
 
 
@@ -357,8 +359,8 @@ def test_broken_torchvision_harms_no_other_command(
     ran = run("make-logs", "--features", "resnet18", "--quiet", "-o", "x.parquet")
     assert ran.code == 2
     assert ran.stderr == (
-        "s2bl: --features needs torchvision, which does not import here (import of torchvision.models halted; None in "
-        "sys.modules): install the build that belongs to your torch\n"
+        "s2bl: --features needs torchvision, which cannot be imported (import of torchvision.models halted; None in "
+        "sys.modules): install the build that matches your version of torch\n"
     )
     assert run("make-logs", "--epochs", 1, "-o", "x.parquet").code == 0
     assert run("mask", "x.parquet", "--rho", 0.5, "-o", "m.parquet").code == 0

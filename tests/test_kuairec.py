@@ -118,21 +118,21 @@ def test_absent(folder: Path) -> None:
     (folder / "small_matrix.csv").unlink()
     root = folder.parent.parent
     said = (
-        f"KuaiRec is not in {root}, which must have KuaiRec/data/ with user_features.csv, big_matrix.csv, "
-        "small_matrix.csv; {}get it by hand from its authors' page, kuairec.com, or say where it is with "
+        f"KuaiRec is not in {root}, which must contain KuaiRec/data/ with user_features.csv, big_matrix.csv, "
+        "small_matrix.csv: {}download it by hand from its authors' page, kuairec.com, or give its folder with "
         "--data-dir FOLDER"
     )
     assert refusal(folder) == said.format("")
-    assert refusal(folder, download=True) == said.format("--download cannot fetch it: ")
+    assert refusal(folder, download=True) == said.format("--download does not support it; ")
 
 
 @pytest.mark.parametrize(
     ("file", "content", "said"),
     [
-        ("big_matrix.csv", "", "DATA/big_matrix.csv is not the official file (empty CSV): get it again"),
-        ("user_features.csv", "", "DATA/user_features.csv is not the official file (empty CSV): get it again"),
-        ("big_matrix.csv", MATRIX_COLUMNS + "\n", "DATA/big_matrix.csv has no rows: get it again"),
-        ("user_features.csv", USER_COLUMNS + "\n", "DATA/user_features.csv has no rows: get it again"),
+        ("big_matrix.csv", "", "DATA/big_matrix.csv is not the official file (empty CSV): download it again"),
+        ("user_features.csv", "", "DATA/user_features.csv is not the official file (empty CSV): download it again"),
+        ("big_matrix.csv", MATRIX_COLUMNS + "\n", "DATA/big_matrix.csv has no rows: download it again"),
+        ("user_features.csv", USER_COLUMNS + "\n", "DATA/user_features.csv has no rows: download it again"),
         (
             "small_matrix.csv",
             matrix(SMALL).replace("watch_ratio", "ratio"),
@@ -141,48 +141,49 @@ def test_absent(folder: Path) -> None:
         (
             "user_features.csv",
             "user,x\n1,2\n",
-            "DATA/user_features.csv must have a column 'user_id' of whole numbers: get the official file",
+            "DATA/user_features.csv must have a column 'user_id' of integers: download the official file",
         ),
         (
             "user_features.csv",
             "user_id,x\nanna,2\n",
-            "DATA/user_features.csv must have a column 'user_id' of whole numbers: get the official file",
+            "DATA/user_features.csv must have a column 'user_id' of integers: download the official file",
         ),
         (
             "user_features.csv",
             "user_id\n2\n5\n7\n",
-            "DATA/user_features.csv must have feature columns beside 'user_id': get the official file",
+            "DATA/user_features.csv must have feature columns in addition to 'user_id': download the official file",
         ),
         (
             "user_features.csv",
             "user_id,x\n2,1\n2,1\n",
-            "DATA/user_features.csv must have one row a user, found a user_id twice: get it again",
+            "DATA/user_features.csv must have one row per user, found a user_id twice: download it again",
         ),
         (
             "big_matrix.csv",
             matrix([*BIG, (6, 100, 1.0)]),
-            "DATA/big_matrix.csv: user 6 is not in user_features.csv: get both again",
+            "DATA/big_matrix.csv: user 6 is not in user_features.csv: download both files again",
         ),
         (
             "small_matrix.csv",
             matrix([*SMALL, (99, 100, 1.0)]),
-            "DATA/small_matrix.csv: user 99 is not in user_features.csv: get both again",
+            "DATA/small_matrix.csv: user 99 is not in user_features.csv: download both files again",
         ),
         (
             "big_matrix.csv",
             matrix(BIG).replace(",0.5", ",long"),
-            "DATA/big_matrix.csv: column 'watch_ratio' must be numbers in user_id, video_id, watch_ratio: "
-            "get the official file",
+            "DATA/big_matrix.csv: column 'watch_ratio' must be numeric: download the official file",
         ),
         (
             "big_matrix.csv",
             matrix(BIG).replace(",0.5", ","),
-            "DATA/big_matrix.csv: no value may be missing in user_id, video_id, watch_ratio: get the official file",
+            "DATA/big_matrix.csv: columns user_id, video_id, watch_ratio must not have missing values: "
+            "download the official file",
         ),
         (
             "big_matrix.csv",
             matrix(BIG).replace(",0.5", ",NaN"),
-            "DATA/big_matrix.csv: no value may be missing in user_id, video_id, watch_ratio: get the official file",
+            "DATA/big_matrix.csv: columns user_id, video_id, watch_ratio must not have missing values: "
+            "download the official file",
         ),
         ("big_matrix.csv", "\x00\x01\x02\n", "DATA/big_matrix.csv is not the official file ("),
     ],
@@ -198,7 +199,7 @@ def test_every_file_that_is_cut_off_is_named(folder: Path, file: str, share: flo
     """Wherever: half a number is a number, and half a word a category."""
     whole = (folder / file).read_bytes()
     (folder / file).write_bytes(whole[: int(len(whole) * share)])
-    assert refusal(folder) == f"DATA/{file} is cut off: its last line has no end: get it again"
+    assert refusal(folder) == f"DATA/{file} is truncated: its last line has no line break: download it again"
 
 
 # --- random scores ---
@@ -324,11 +325,15 @@ def test_flags_without_meaning_are_refused(
     ran = run("make-logs", "--dataset", "kuairec", "--data-dir", tmp_path, *flags, "--quiet", "-o", "x.parquet")
     assert ran.code == 2
     assert ran.stderr == (
-        f"s2bl: {named} has no meaning for kuairec: its log is drawn by random scores, no policy is fitted\n"
+        f"s2bl: {named} does not apply to kuairec, whose log is drawn with random scores and not from a fitted policy: "
+        "remove it\n"
     )
     assert not (tmp_path / "x.parquet").exists()
 
 
 def test_features_have_no_meaning(run: Callable[..., Any], folder: Path, tmp_path: Path) -> None:
     ran = run("make-logs", "--dataset", "kuairec", "--data-dir", tmp_path, "--features", "resnet18", "-o", "x.parquet")
-    assert (ran.code, ran.stderr) == (2, "s2bl: --features needs a data set of images, and kuairec has none\n")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: --features needs a dataset of images, but kuairec has none: remove --features\n",
+    )

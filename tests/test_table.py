@@ -83,7 +83,7 @@ def test_number_gaps_read_as_the_mean_and_are_marked(path: Path) -> None:
     s = float(np.sqrt(8 / 3))
     assert np.allclose(contexts(data, "train"), [[-2 / s, 0], [0, 1], [0, 0], [2 / s, 0]])
     assert contexts(data, "test").tolist() == [[0, 1], [0, 0]]
-    assert "missing numbers read as the mean and marked by a feature each: x (1)" in data.notes
+    assert "missing numbers replaced by the mean and marked by a feature: x (1)" in data.notes
 
 
 def test_gap_in_test_rows_only_reads_as_the_mean(path: Path) -> None:
@@ -117,7 +117,7 @@ def test_text_gap_is_a_level_of_its_own(path: Path) -> None:
     data = load(path, {"t": ["a", None, None, "b", "b", None], "label": list("ababab"), "split": SIX})
     assert contexts(data, "train").tolist() == [[0, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 1]]
     assert contexts(data, "test").tolist() == [[0, 0, 1], [1, 0, 0]]
-    assert "missing texts are a level of their own: t (2)" in data.notes
+    assert "missing texts encoded as a separate level: t (2)" in data.notes
 
 
 def test_rare_levels_share_a_feature(path: Path) -> None:
@@ -133,7 +133,7 @@ def test_identifier_is_left_out(path: Path) -> None:
     columns = {"name": [f"n{i}" for i in range(20)], "x": list(range(20)), "label": list("ab") * 10}
     data = load(path, columns, test_share=0, max_levels=5)
     assert data.context.shape == (1,)
-    assert "columns left out (dates, nested or too many distinct values): name" in data.notes
+    assert "columns ignored (dates, nested or too many distinct values): name" in data.notes
     assert load(path, columns, test_share=0, max_levels=20).context.shape == (21,)
 
 
@@ -148,7 +148,7 @@ def test_dates_are_left_out(path: Path) -> None:
     times = [datetime.datetime(2024, 1, 1, hour) for hour in (1, 1, 2, 2, 3, 3)]
     data = load(path, {"day": days, "time": times, "x": [1, 2, 3, 4, 5, 6], "label": list("ababab")})
     assert data.context.shape == (1,)
-    assert "columns left out (dates, nested or too many distinct values): day, time" in data.notes
+    assert "columns ignored (dates, nested or too many distinct values): day, time" in data.notes
 
 
 def test_booleans_are_numbers(path: Path) -> None:
@@ -185,7 +185,7 @@ def test_dropped_columns(path: Path) -> None:
     columns = {"id": [9, 8, 7, 6], "x_1": [1, 2, 3, 4], "x_2": [1, 2, 3, 4], "z": [1, 1, 2, 2], "label": list("abab")}
     data = load(path, columns, drop_columns="id, x_*", test_share=0)
     assert data.context.shape == (1,)
-    assert "dropped as asked: id, x_1, x_2" in data.notes
+    assert "dropped by --drop-columns: id, x_1, x_2" in data.notes
     columns["split"] = ["left", "right", "left", "right"]
     assert load(path, columns, drop_columns="split", test_share=0).context.shape == (4,)
 
@@ -221,10 +221,10 @@ def test_label_values_in_order_become_actions(path: Path, values: list[Any], ord
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ([0.5, 2.5] * 4, "the values of y have fractions, and each of the 2 becomes an action: is it a class?"),
+        ([0.5, 2.5] * 4, "column y has 2 values with fractions, and each value becomes an action: is y a class?"),
         (
             [*range(7), 0],
-            "most of the 8 rows have a y of their own, and each of the 7 becomes an action: is it a class?",
+            "column y has 7 distinct values in 8 rows, and each value becomes an action: is y a class?",
         ),
         ([0.0, 1.0] * 4, None),  # whole numbers as floats: how a table with gaps has them
         ([1, 2, 3, 4] * 2, None),
@@ -277,7 +277,7 @@ def test_rows_without_label_are_left_out_and_told(
     data = load(tmp_path / "t.parquet", columns, test_share=0)
     assert data.labels == [0, 1]
     assert labels(data, "train") == [0, 1, 1]
-    assert "3 rows without 'label' left out" in data.notes
+    assert "3 rows without 'label' skipped" in data.notes
     assert "3 train and 0 test rows" in data.notes
     assert contexts(data, "train").sum() == pytest.approx(0, abs=1e-6)  # standardised without them
 
@@ -290,56 +290,55 @@ def test_label_only_in_test_rows_is_an_action_too(path: Path) -> None:
 def test_every_fault_of_a_table_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     six = {"x": [1, 2, 3, 4, 5, 6], "label": list("ababab")}
     assert refusal(path, six, label_column="y") == (
-        "TABLE: no column 'y' to predict: name it with --label-column (its columns: x, label)"
+        "TABLE: no column 'y' to predict: name it with --label-column (the columns are x, label)"
     )
     assert refusal(path, {"label": list("ab")}) == (
-        "TABLE: it has no numeric or text column beside 'label' to learn from"
+        "TABLE: no numeric or text column is left as a feature: add one, or drop fewer columns"
     )
     for first, found in (("valid", "valid"), (1, "1"), (None, "None")):
         kind = type(first)
         assert refusal(path, {**six, "split": [first, *([kind(1)] * 5 if kind is int else SIX[1:])]}) == (
-            f"TABLE: column 'split' must be train or test, found '{found}'; mend it, name another with --split-column, "
-            "or '' for a random one"
+            f"TABLE: column 'split' must be train or test, found '{found}': fix it, name another column with "
+            "--split-column, or '' for a random split"
         )
     assert refusal(path, {**six, "split": SIX}, split_column="fold") == (
-        "TABLE: no column 'fold' for --split-column (its columns: x, label, split)"
+        "TABLE: no column 'fold' for --split-column (the columns are x, label, split)"
     )
     assert refusal(path, {**six, "label": SIX}, split_column="label") == (
-        "TABLE: column 'label' cannot be both --label-column and --split-column"
+        "TABLE: column 'label' cannot be both --label-column and --split-column: name two columns"
     )
     assert refusal(path, {"x": [1, 2], "label": ["a", "a"]}) == (
-        "TABLE: column 'label' has one value only (a), so there is nothing to choose between: choose another "
-        "--label-column"
+        "TABLE: column 'label' must have at least two distinct values, found only a: choose another --label-column"
     )
     assert refusal(path, six, drop_columns="x,z_*") == (
-        "TABLE: --drop-columns 'z_*' drops nothing: there is no such column (its columns: x, label)"
+        "TABLE: --drop-columns 'z_*' drops nothing: no such column (the columns are x, label)"
     )
     assert refusal(path, six, drop_columns="label") == (
-        "TABLE: --drop-columns 'label' drops nothing: that is the column to predict"
+        "TABLE: --drop-columns 'label' drops nothing: it is the label column"
     )
     assert refusal(path, six, drop_columns="*") == (
-        "TABLE: it has no numeric or text column beside 'label' to learn from"
+        "TABLE: no numeric or text column is left as a feature: add one, or drop fewer columns"
     )
-    assert refusal(path, {**six, "split": ["test"] * 6}) == "TABLE: it has no train rows with a 'label'"
-    assert refusal(path, six, test_share=1) == "TABLE: it has no train rows with a 'label'"
-    assert refusal(path, {"x": [1], "label": pl.Series([None], dtype=pl.String)}) == (
-        "TABLE: it has no train rows with a 'label'"
+    no_train_rows = (
+        "TABLE: no train row has a value in column 'label': check --label-column, --split-column and --test-share"
     )
+    assert refusal(path, {**six, "split": ["test"] * 6}) == no_train_rows
+    assert refusal(path, six, test_share=1) == no_train_rows
+    assert refusal(path, {"x": [1], "label": pl.Series([None], dtype=pl.String)}) == no_train_rows
     monkeypatch.setattr(table, "_MOST_CLASSES", 5)
     assert refusal(path, {"x": [1, 2, 3, 4, 5, 6], "label": [1, 2, 3, 4, 5, 6]}) == (
-        "TABLE: column 'label' has more than 5 distinct values: it is no class to predict"
+        "TABLE: column 'label' has more than 5 distinct values: choose another --label-column"
     )
 
 
 def test_nested_label_or_split_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     assert refusal(path, {"x": [1, 2], "label": [[1], [2]]}) == (
-        "TABLE: column 'label' must be numbers, text or dates to be predicted, found List(Int64): choose another "
-        "--label-column"
+        "TABLE: column 'label' must be numbers, text or dates, found List(Int64): choose another --label-column"
     )
     assert refusal(path, {"x": [1, 2], "label": [1, 2], "split": [["train"], ["test"]]}) == (
-        "TABLE: column 'split' must be text, found List(String); name another with --split-column, or '' for a "
-        "random one"
+        "TABLE: column 'split' must be text, found List(String): name another column with --split-column, or '' for "
+        "a random split"
     )
     data = load(path, {"x": [1, 2], "nested": [[1], [2]], "label": [1, 2]}, test_share=0)
     assert data.context.shape == (1,)
@@ -352,7 +351,7 @@ def test_a_csv_that_is_none(tmp_path: Path, content: bytes) -> None:
     with pytest.raises((InputFileError, ContractError)) as caught:
         table.load(DatasetSettings(dataset=str(path)))
     assert str(caught.value).startswith(f"{path} cannot be read as CSV (")
-    assert str(caught.value).endswith("): mend it")
+    assert str(caught.value).endswith("): fix the file")
 
 
 @pytest.mark.parametrize(
@@ -454,7 +453,7 @@ def test_csv_becomes_a_log(run: Callable[..., Any], tmp_path: Path) -> None:
     assert arrays.rows == 4000
     assert facts["argmax_accuracy"] > 0.6
     assert "2 numeric columns standardised: x, price" in ran.stderr
-    assert "1 text column one-hot: t (5)" in ran.stderr
+    assert "1 text column one-hot encoded: t (5)" in ran.stderr
     assert "the values of label become the actions 0 = a, 1 = b, 2 = c" in ran.stderr
     assert log.spec.actions == facts["actions"] == 3
 
@@ -494,7 +493,7 @@ def test_cost_expression(make: Callable[..., LogArrays], tmp_path: Path) -> None
         ("", "--cost must be match or a SQL expression such as"),
         (
             "-revenue",
-            "--cost '-revenue': there is no column 'revenue': the columns are x, t, label, price, action, propensity; "
+            "--cost '-revenue': no column 'revenue': the columns are x, t, label, price, action, propensity; "
             "action and label are numbers from 0\n",
         ),
         ("t", "--cost 't' must give numbers, found text: the columns are "),
@@ -508,24 +507,24 @@ def test_cost_expression(make: Callable[..., LogArrays], tmp_path: Path) -> None
         ),
         (
             "price - AVG(price)",
-            "--cost 'price - AVG(price)': the cost of a row must come from that row alone, found AVG, which is of many "
-            "rows: make it a column of the table first\n",
+            "--cost 'price - AVG(price)': the cost of a row must depend only on that row, found AVG, which needs many "
+            "rows: compute it as a column of the table first\n",
         ),
         (
             "-max(price, 0)",
-            "--cost '-max(price, 0)': the cost of a row must come from that row alone, found MAX, which is of many "
-            "rows: make it a column of the table first; the largest of several numbers is GREATEST\n",
+            "--cost '-max(price, 0)': the cost of a row must depend only on that row, found MAX, which needs many "
+            "rows: compute it as a column of the table first, or use GREATEST for the largest of several numbers\n",
         ),
         (
             "FIRST_VALUE(x) OVER (ORDER BY price)",
             "--cost 'FIRST_VALUE(x) OVER (ORDER BY price)': the cost of a row must ",
         ),
         ("ROW_NUMBER() over(order by x)", "--cost 'ROW_NUMBER() over(order by x)': the cost of a row must "),
-        ("COUNT(*)", "--cost 'COUNT(*)': the cost of a row must come from that row alone, found COUNT"),
+        ("COUNT(*)", "--cost 'COUNT(*)': the cost of a row must depend only on that row, found COUNT"),
         (
             "x",
             "--cost 'x' must give a finite number for every row, found null, NaN or infinity: use COALESCE or CASE for "
-            "such rows",
+            "these rows",
         ),
         ("NULL", "--cost 'NULL' must give a finite number for every row"),
         ("1 / (price - price)", "--cost '1 / (price - price)' must give a finite number for every row"),
@@ -563,11 +562,11 @@ def test_what_a_cost_is_computed_from_is_no_feature(run: Callable[..., Any], tmp
     pl.DataFrame(many(200)).write_csv(tmp_path / "t.csv")
     flags = ("make-logs", "--dataset", "t.csv", "--epochs", 0, "--cost", "-price", "--force", "-o", "x.parquet")
     ran = run(*flags)
-    assert "left out of the features because --cost uses them: price (--keep-cost-columns keeps them)\n" in ran.stderr
+    assert "excluded from the features because --cost uses them: price (--keep-cost-columns keeps them)\n" in ran.stderr
     with open_logs([str(tmp_path / "x.parquet")]) as log:
         assert log.spec.context.shape == (2 + 5,)  # x and its gaps, t
     ran = run(*flags, "--keep-cost-columns")
-    assert "left out" not in ran.stderr
+    assert "excluded" not in ran.stderr
     with open_logs([str(tmp_path / "x.parquet")]) as log:
         assert log.spec.context.shape == (3 + 5,)
         (step,) = log.lineages

@@ -1,4 +1,4 @@
-"""Options from TOML files: `--config` sets any option of a command, `--columns` a log's column names.
+"""Options from TOML files: `--config` sets any option of a command, `--columns` the column names of a log.
 
     # run.toml                          # columns.toml
     epochs = 20                         action-column = "banner"
@@ -6,8 +6,8 @@
     [evaluate]                          reward-column = "reward"
     interval = "bootstrap"
 
-Options in a table that is named after a command are that command's alone. The command line overrides both files, and
-`--columns` overrides `--config`. Values are read as if they had been typed, so the same checks apply.
+A table named after a command, such as `[evaluate]`, applies only to that command. The command line overrides both
+files, and `--columns` overrides `--config`. Values are checked as if they were given on the command line.
 """
 
 import dataclasses
@@ -28,7 +28,7 @@ _NOT_FROM_FILES = ("config", "columns_file", "common_help")
 def use_config(ctx: typer.Context, name: str | None) -> None:
     """The callback of `--config`."""
     if name is not None:
-        # Below what --columns may have set already: which of the two is parsed first depends on their order.
+        # --columns may be parsed before or after --config, so its values are kept.
         ctx.default_map = {**_defaults(ctx, "--config", name, None), **(ctx.default_map or {})}
 
 
@@ -40,8 +40,8 @@ def use_columns(ctx: typer.Context, name: str | None) -> None:
 
 
 def _defaults(ctx: typer.Context, source: str, name: str, only: Collection[str] | None) -> dict[str, Any]:
-    """Parameter name → value, of the options that the file sets for this command."""
-    document = _document(source, name)
+    """Map parameter names to values, for the options that the file sets for this command."""
+    document = _read_document(source, name)
     tables = {key: value for key, value in document.items() if isinstance(value, Mapping)}
     flat = {key: value for key, value in document.items() if key not in tables}
     allowed = {
@@ -52,41 +52,41 @@ def _defaults(ctx: typer.Context, source: str, name: str, only: Collection[str] 
         and (only is None or parameter.name in only)
     }
     commands = getattr(ctx.parent and ctx.parent.command, "commands", {})
-    faults = [f"[{one_line(table, 40)}] is no command of s2bl" for table in tables if table not in commands]
+    faults = [f"[{one_line(table, 40)}] is not the name of a command" for table in tables if table not in commands]
     values = {}
     for key, value in {**flat, **tables.get(ctx.info_name or "", {})}.items():
         parameter = next((option for option in allowed.values() if flag(key) in option.opts), None)
         if parameter is None:
-            faults.append(f"no option {flag(key)}{_nearest(key, allowed.values())}")
-        elif isinstance(value, Mapping) or not _is_readable(value, parameter):
-            faults.append(f"{key} has a value that {flag(key)} cannot take: {one_line(value, 60)}")
+            faults.append(f"no option {flag(key)}{_suggestion(key, allowed.values())}")
+        elif isinstance(value, Mapping) or not _is_valid(value, parameter):
+            faults.append(f"{key} has an invalid value for {flag(key)}: {one_line(value, 60)}")
         else:
-            values[str(parameter.name)] = _typed(value, parameter)
+            values[str(parameter.name)] = _as_typed(value, parameter)
     if faults:
         raise SettingError(f"{source} {one_line(name, 99)}: {'; '.join(faults)} (see: {ctx.command_path} --help)")
     return values
 
 
-def _document(source: str, name: str) -> dict[str, Any]:
+def _read_document(source: str, name: str) -> dict[str, Any]:
     from s2bl_cli.contract.input_files import open_input
 
     with open_input(name) as file:
         raw = file.start(1 << 20)
     try:
         return tomllib.loads(raw.decode())
-    except ValueError as error:  # also what is no UTF-8
+    except ValueError as error:  # includes text that is not UTF-8
         raise SettingError(
             f"{source} {one_line(name, 99)} must be TOML, with lines such as epochs = 20: {one_line(error, 120)}"
         ) from error
 
 
-def _nearest(key: str, options: Collection[Any]) -> str:
+def _suggestion(key: str, options: Collection[Any]) -> str:
     names = [name.lstrip("-") for option in options for name in option.opts]
-    near = difflib.get_close_matches(key.replace("_", "-"), names, n=1)
-    return f", did you mean {near[0]}?" if near else ""
+    matches = difflib.get_close_matches(key.replace("_", "-"), names, n=1)
+    return f", did you mean {matches[0]}?" if matches else ""
 
 
-def _is_readable(value: Any, parameter: Any) -> bool:
+def _is_valid(value: Any, parameter: Any) -> bool:
     items = value if isinstance(value, list) else [value]
     is_switch = bool(getattr(parameter, "is_flag", False))
     return all(isinstance(item, bool) if is_switch else isinstance(item, str | int | float) for item in items) and all(
@@ -94,8 +94,8 @@ def _is_readable(value: Any, parameter: Any) -> bool:
     )
 
 
-def _typed(value: Any, parameter: Any) -> Any:
-    """As the command line would have it: text, or a list of texts for an option that can be repeated."""
+def _as_typed(value: Any, parameter: Any) -> Any:
+    """Convert a value to what the command line would give: text, or a list of texts for a repeatable option."""
     if isinstance(value, bool):
         return value
     texts = [str(item) for item in (value if isinstance(value, list) else [value])]

@@ -1,4 +1,4 @@
-"""`s2bl make-logs`: labelled data becomes logged decisions."""
+"""`s2bl make-logs`: turn labelled data into logged decisions."""
 
 from typing import Annotated
 
@@ -39,8 +39,8 @@ def make_logs(
 ) -> None:
     """Turn labelled data into logged decisions.
 
-    A logging policy is fitted to the labels and draws one action per row. The cost of a row is −1 if the action is the
-    label, else 0.
+    A logging policy is fitted to the labels and draws one action per row. The cost of a row is −1 if the action equals
+    the label, else 0.
 
     Examples:
     s2bl make-logs --tau 10 -o logs.parquet
@@ -50,7 +50,7 @@ def make_logs(
     console = console_of(quiet=quiet, as_json=json, output=output)
     target = output or f"{data.short_name}-tau{settings.tau:g}.parquet"
     device = run.start()
-    from s2bl_cli.logging_policy.conversion import Targets, convert  # imports torch: after the checks of the flags
+    from s2bl_cli.logging_policy.conversion import Targets, convert  # imports torch: after the options are checked
 
     written = convert(data, features, settings, device, Targets(target, save_policy, force), console)
     facts = written.summary()
@@ -59,9 +59,9 @@ def make_logs(
     quantiles = ", ".join(f"{value:.3g}" for value in facts["propensity_quantiles"].values())
     accuracy = ""
     if facts["right_draws"] is not None:
+        sampled, argmax = 100 * facts["right_draws"], 100 * facts["argmax_accuracy"]
         accuracy = (
-            f"the logging policy draws right in {facts['right_draws']:.1%} of the {facts['scored_split']} rows "
-            f"(its likeliest action in {facts['argmax_accuracy']:.1%}); "
+            f"logging-policy accuracy: {sampled:.1f} % sampled, {argmax:.1f} % argmax ({facts['scored_split']} rows); "
         )
     console.say(
         f"{shown(target)}: {facts['train']:,} train and {facts['test']:,} test rows, {facts['actions']:,} actions; "

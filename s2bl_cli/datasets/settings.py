@@ -1,4 +1,4 @@
-"""Which labelled data, and where it lies. Importing this module imports nothing heavy."""
+"""Settings of the datasets. Importing this module imports nothing heavy."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,7 +15,7 @@ EMNIST_SPLITS = ("mnist", "digits", "letters", "balanced", "bymerge", "byclass")
 
 @dataclass(frozen=True)
 class DatasetSettings:
-    """Which labelled data, and where it lies."""
+    """Which labelled dataset to read, and how."""
 
     dataset: str = setting(
         "sample",
@@ -62,27 +62,31 @@ class DatasetSettings:
                 f"found {one_line(self.dataset, 60)!r}"
             )
         if self.dataset == TABLE:
-            raise SettingError("--dataset table needs a file: give its name, such as --dataset my.csv --label-column y")
+            raise SettingError(
+                "--dataset table needs a file: give its name instead, such as --dataset my.csv --label-column y"
+            )
         if self.registered_name == TABLE and self.download:
-            raise SettingError(f"--download fetches data sets, and {one_line(self.dataset, 60)} is your own: drop it")
+            raise SettingError(
+                f"--download does not apply to your own file {one_line(self.dataset, 60)}: remove --download"
+            )
 
     @property
     def registered_name(self) -> str:
-        """The registry's name for it: a file is a table."""
+        """Name in the registry; a file is a table."""
         return self.dataset if self.dataset in DATASETS.names else TABLE
 
     @property
     def recorded_name(self) -> str:
-        """What a lineage calls it: a file by its base name, wherever it lay."""
+        """Name in the lineage; for a file its base name, without the folder."""
         return self.dataset if self.dataset in DATASETS.names else Path(self.dataset).name
 
     @property
     def short_name(self) -> str:
-        """What to call it in file names and tables."""
+        """Name in file names and tables."""
         return self.dataset if self.dataset in DATASETS.names else Path(self.dataset).stem
 
     def folder(self) -> Path:
-        """Where the data sets' files are looked for."""
+        """Folder of the dataset files."""
         if self.data_dir is not None:
             return Path(self.data_dir)
         from platformdirs import user_cache_path

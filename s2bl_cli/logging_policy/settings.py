@@ -1,8 +1,8 @@
-"""What `make-logs` can be asked to do. Importing this module does not import torch."""
+"""Settings of the logging policy. Importing this module does not import torch."""
 
 from dataclasses import dataclass, replace
 
-from s2bl_cli.errors import SettingError
+from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.logging_policy.cost_names import MATCH
 from s2bl_cli.policies.settings import parse_hidden
 from s2bl_cli.registry import MODELS
@@ -10,7 +10,7 @@ from s2bl_cli.settings import COMMON, Between, check_settings, setting
 
 UNFITTED = ("uniform", "random")  # logging models that need no fitting
 
-# Which architecture logs what, as in the paper's tables; linear where the paper has no such data.
+# The model for each dataset, as in the paper's tables; linear for all others.
 DEFAULT_MODEL = {
     "fmnist": "resnet-v1",
     "mnist": "resnet-v1",
@@ -19,15 +19,15 @@ DEFAULT_MODEL = {
     "cifar100": "resnet-v2",
 }
 
-# The paper's width; a fifth of the time on a CPU with a quarter of it.
+# 64 is the paper's width; 16 takes a fifth of the time on a CPU.
 WIDTH = {"cpu": 16, "gpu": 64}
 EPOCHS = {"cpu": 2, "gpu": 10}
-FLAT_EPOCHS = 5  # linear and mlp: quick anywhere
+FLAT_EPOCHS = 5  # linear and mlp, which are fast on any device
 
 
 @dataclass(frozen=True)
 class LoggingSettings:
-    """Which policy logs, and what its decisions cost."""
+    """Which policy logs, and the cost of its decisions."""
 
     tau: float = setting(
         1.0,
@@ -82,25 +82,28 @@ class LoggingSettings:
         check_settings(self)
         parse_hidden(self.logging_model or "linear", self.hidden)
         if self.cost_noise and self.cost != MATCH:
-            raise SettingError(f"--cost-noise flips the costs of --cost match; --cost {self.cost!r} has none to flip")
+            raise SettingError(
+                f"--cost-noise needs --cost match, found --cost {one_line(self.cost, 60)!r}: remove --cost-noise"
+            )
         if self.logging_policy is not None and self.logging_model is not None:
-            raise SettingError("--logging-policy brings its own model: drop --logging-model")
+            raise SettingError("--logging-policy and --logging-model exclude each other: remove one of them")
         if self.adverse and self.logging_model in UNFITTED:
             raise SettingError(
-                f"--adverse negates a fitted policy's logits; --logging-model {self.logging_model} has none"
+                f"--adverse needs a fitted logging policy, found --logging-model {self.logging_model}: "
+                f"remove --adverse or choose another model"
             )
 
     def resolved(self, dataset: str, *, images: bool, device: str) -> "LoggingSettings":
-        """The same with every default spelled out for this dataset and device."""
-        place = "cpu" if device == "cpu" else "gpu"
+        """The settings with all defaults of this dataset and device filled in."""
+        hardware = "cpu" if device == "cpu" else "gpu"
         model = self.logging_model
         if model is None and self.logging_policy is None:
             model = DEFAULT_MODEL.get(dataset, "linear") if images else "linear"
         is_deep = model is not None and model.startswith("resnet")
-        epochs = EPOCHS[place] if is_deep else FLAT_EPOCHS
+        epochs = EPOCHS[hardware] if is_deep else FLAT_EPOCHS
         return replace(
             self,
             logging_model=model,
-            width=self.width if self.width is not None else WIDTH[place],
+            width=self.width if self.width is not None else WIDTH[hardware],
             epochs=self.epochs if self.epochs is not None else epochs,
         )
