@@ -1,4 +1,4 @@
-"""Features of a pre-trained network, with a tiny network in the place of torchvision's."""
+"""Features of a pre-trained network, with a tiny network instead of torchvision's."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ class Segmenter(nn.Module):
 
 
 class FakeModels:
-    """What of `torchvision.models` is used."""
+    """The parts of `torchvision.models` that are used."""
 
     networks: ClassVar = {"tinynet": TinyNet, "tinyseg": Segmenter}
     url = "https://example.org/models/tinynet.pth"
@@ -113,7 +113,7 @@ def extract(data: LabelledData, cache: Path, weights: Path, **settings: Any) -> 
     return featured
 
 
-# --- what the network sees and gives ---
+# --- input and output of the network ---
 
 
 def test_prepared_by_hand() -> None:
@@ -145,7 +145,7 @@ def test_one_channel_is_three_times_the_same() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_features_by_hand(tmp_path: Path, weights: Path, channels: int) -> None:
-    """ReLU(W·x̄ + b) of the standardised channel means: the last layer is off, dropout too."""
+    """ReLU(W·x̄ + b) of the standardised channel means: no last layer, no dropout."""
     data, state = images(channels), torch.load(weights, weights_only=True)
     made = extract(data, tmp_path / "c", weights)
     for part, given in ((made.train, data.train), (made.test, data.test)):
@@ -197,7 +197,7 @@ def test_cache_misses(tmp_path: Path, weights: Path) -> None:
     assert TinyNet.images_seen == 5
 
 
-def test_damaged_cache_is_told(tmp_path: Path, weights: Path) -> None:
+def test_damaged_cache_is_reported(tmp_path: Path, weights: Path) -> None:
     extract(images(), tmp_path / "c", weights)
     for file in (tmp_path / "c/features").iterdir():
         file.write_bytes(b"cut off")
@@ -216,7 +216,7 @@ def test_digest_and_eval_mode(weights: Path) -> None:
     assert not network.training
 
 
-def test_weights_file_must_be_what_its_name_says(tmp_path: Path) -> None:
+def test_digest_in_the_name_of_the_weights_is_checked(tmp_path: Path) -> None:
     write_weights(tmp_path / "w.pth")
     digest = hashlib.sha256((tmp_path / "w.pth").read_bytes()).hexdigest()
     right = (tmp_path / "w.pth").rename(tmp_path / f"tinynet-{digest[:8]}.pth")
@@ -241,7 +241,7 @@ class Attack:
 
 
 @pytest.mark.parametrize("how", [torch.save, lambda content, path: path.write_bytes(pickle.dumps(content, 2))])
-def test_weights_that_are_code_are_refused_and_do_not_run(tmp_path: Path, how: Callable[..., Any]) -> None:
+def test_weights_that_are_code_are_rejected_and_do_not_run(tmp_path: Path, how: Callable[..., Any]) -> None:
     how({"inner.weight": Attack(tmp_path / "marker")}, tmp_path / "evil.pth")
     with pytest.raises(InputFileError, match=r"evil\.pth does not contain weights of tinynet \(") as caught:
         load_backbone("tinynet", str(tmp_path / "evil.pth"), download=False)
@@ -249,7 +249,7 @@ def test_weights_that_are_code_are_refused_and_do_not_run(tmp_path: Path, how: C
     assert not (tmp_path / "marker").exists()
 
 
-def test_other_files_than_weights(tmp_path: Path) -> None:
+def test_files_that_are_not_weights(tmp_path: Path) -> None:
     (tmp_path / "text.pth").write_text("no weights")
     torch.save({"inner.weight": torch.zeros(2)}, tmp_path / "other.pth")
     torch.save([1, 2], tmp_path / "list.pth")
@@ -270,11 +270,11 @@ def test_unknown_network_and_one_without_classes(tmp_path: Path) -> None:
 
 
 def test_official_weights_come_from_torchs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = tmp_path / "hub/checkpoints/tinynet.pth"
+    path = tmp_path / "hub/checkpoints/tinynet.pth"
     with pytest.raises(InputFileError) as caught:
         load_backbone("tinynet", None, download=False)
     assert str(caught.value) == (
-        f"the weights of tinynet are not in torch's cache ({place}): download them with --download, or give them with "
+        f"the weights of tinynet are not in torch's cache ({path}): download them with --download, or give them with "
         "--weights FILE"
     )
 
@@ -282,22 +282,22 @@ def test_official_weights_come_from_torchs_cache(tmp_path: Path, monkeypatch: py
         raise OSError("no network")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
-    with pytest.raises(RunError) as told:
+    with pytest.raises(RunError) as failed:
         load_backbone("tinynet", None, download=True)
-    assert str(told.value) == (
+    assert str(failed.value) == (
         "the weights of tinynet could not be downloaded (no network): give them with --weights FILE"
     )
-    fetched = []
+    downloaded = []
 
     def online(url: str, path: str) -> None:
-        fetched.append(url)
+        downloaded.append(url)
         write_weights(Path(path))
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", online)
     load_backbone("tinynet", None, download=True)
     load_backbone("tinynet", None, download=True)
     load_backbone("tinynet", None, download=False)
-    assert fetched == [FakeModels.url]
+    assert downloaded == [FakeModels.url]
 
 
 # --- through the command line ---
@@ -348,7 +348,7 @@ def test_flags_that_need_features(run: Callable[..., Any], flags: tuple[object, 
     )
 
 
-def test_broken_torchvision_harms_no_other_command(
+def test_broken_torchvision_affects_no_other_command(
     run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()  # the true import

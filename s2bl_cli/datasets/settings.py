@@ -43,15 +43,18 @@ class DatasetSettings:
     )
     drop_columns: str | None = setting(
         None,
-        "Columns to leave out: comma-separated names and globs, such as 'id,note_*'",
+        "Columns that are not features: comma-separated names and globs, such as 'id,note_*'",
         metavar="NAMES",
         panel=TABLE_PANEL,
     )
     keep_cost_columns: bool = setting(
-        False, "Keep the columns of the --cost expression as features; by default they are left out", panel=TABLE_PANEL
+        False, "Keep the columns of the --cost expression as features; by default they are excluded", panel=TABLE_PANEL
     )
     max_levels: int = setting(
-        100, "Most values of a text column that get a feature each", rule=Between(1, 100_000), panel=TABLE_PANEL
+        100,
+        "Number of values of a text column, most frequent first, that get a feature each",
+        rule=Between(1, 100_000),
+        panel=TABLE_PANEL,
     )
 
     def __post_init__(self) -> None:

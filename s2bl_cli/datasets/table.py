@@ -114,7 +114,7 @@ def load(settings: DatasetSettings, cost_columns: frozenset[str] = frozenset()) 
             counts[value] = counts.get(value, 0) + count
         if len(counts) > _MOST_CLASSES:
             raise ContractError(
-                f"{source.name}: column {label!r} has more than {_MOST_CLASSES:,} distinct values: "
+                f"{source.name}: column {label!r} must have at most {_MOST_CLASSES:,} distinct values, found more: "
                 f"choose another --label-column"
             )
         encoder.learn(frame.filter(pl.Series(~is_test)))

@@ -83,7 +83,7 @@ def convert(
     facts = write_labelled_log(data, policy, settings, lineage, targets.log, force=targets.force)
     if targets.policy is not None and fitted is not None:
         write_policy(fitted.as_policy(lineage), targets.policy, force=targets.force)
-        console.say(f"{targets.policy}: the fitted logging policy, for --logging-policy")
+        console.say(f"{targets.policy}: fitted logging policy, to use again with --logging-policy")
     facts.fitting_steps = None if fitted is None else fitting_steps(fitted.rows, settings)
     return facts
 

@@ -58,13 +58,13 @@ class ExpressionCost:
     """The value of a SQL expression."""
 
     def __init__(self, text: str) -> None:
-        self._shown = f"--cost {one_line(text, 80)!r}"
+        self._subject = f"--cost {one_line(text, 80)!r}"
         aggregate = _AGGREGATES.search(_QUOTED.sub(" ", text))
         if aggregate is not None:
             name = aggregate[1].upper()
             raise SettingError(
-                f"{self._shown}: the cost of a row must depend only on that row, found {name}, which needs many rows: "
-                f"compute it as a column of the table first{_ALTERNATIVES.get(name, '')}"
+                f"{self._subject}: the cost of a row must depend only on that row, found {name}, which needs many "
+                f"rows: compute it as a column of the table first{_ALTERNATIVES.get(name, '')}"
             )
         try:
             self._expression = pl.sql_expr(text)
@@ -92,8 +92,8 @@ class ExpressionCost:
         values = cost.to_numpy() if len(cost) == len(action) else np.full(len(action), cost[0], np.float32)
         if cost.null_count() or not np.isfinite(values).all():
             raise ContractError(
-                f"{self._shown} must give a finite number for every row, found null, NaN or infinity: use COALESCE or "
-                f"CASE for these rows"
+                f"{self._subject} must give a finite number for every row, found null, NaN or infinity: use COALESCE "
+                f"or CASE for these rows"
             )
         return values.astype(np.float32)
 
@@ -103,16 +103,18 @@ class ExpressionCost:
         hint = f"the columns are {one_line(', '.join(frame.columns), 160)}; action and label are numbers from 0"
         unknown = sorted(self._names - set(frame.columns))
         if unknown:
-            raise SettingError(f"{self._shown}: no column {one_line(unknown[0], 60)!r}: {hint}")
+            raise SettingError(f"{self._subject}: no column {one_line(unknown[0], 60)!r}: {hint}")
         try:
             cost = frame.select(self._expression.alias("cost"))["cost"]
         except (pl.exceptions.PolarsError, ValueError, TypeError) as error:
             reason = one_line(str(error).split("\n")[0], 120)
-            raise SettingError(f"{self._shown} cannot be computed ({reason}): {hint}") from error
+            raise SettingError(f"{self._subject} cannot be computed ({reason}): {hint}") from error
         if not (cost.dtype.is_numeric() or cost.dtype in (pl.Boolean, pl.Null)):
-            raise SettingError(f"{self._shown} must give numbers, found {_type_name(cost.dtype)}: {hint}")
+            raise SettingError(f"{self._subject} must give numbers, found {_type_name(cost.dtype)}: {hint}")
         if len(cost) != len(action) and self._names:
-            raise SettingError(f"{self._shown} must give one number per row, found {len(cost)} for {len(action)} rows")
+            raise SettingError(
+                f"{self._subject} must give one number per row, found {len(cost)} for {len(action)} rows"
+            )
         return cost
 
 

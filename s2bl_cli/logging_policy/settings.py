@@ -37,7 +37,7 @@ class LoggingSettings:
     )
     tau_mode: str = setting(
         "train",
-        "Where τ acts; train: fit softmax(τ·h) and draw from softmax(h), as in the paper; "
+        "Where τ is applied; train: fit softmax(τ·h) and draw from softmax(h), as in the paper; "
         "sample: fit softmax(h) and draw from softmax(h/τ)",
         choices=lambda: ("train", "sample"),
     )
