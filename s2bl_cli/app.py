@@ -5,7 +5,6 @@ of `report` fails or something downstream closed the pipe, 130 Ctrl-C, 143 SIGTE
 """
 
 import contextlib
-import inspect
 import io
 import os
 import signal
@@ -29,6 +28,7 @@ _NUMBERS = {
     "int_parsing_size": "a whole number of fewer digits",
     "int_from_float": "a whole number",
 }
+_WHOLE_HELP = {"help_option_names": ["--help"]}  # of a command: -h is an option of its own
 _LONGEST_MESSAGE = 4000  # a log with every fault there is stays far below
 
 VERBS = Registry(
@@ -40,22 +40,19 @@ VERBS = Registry(
         "evaluate": Entry("commands.evaluate:evaluate", "Score policies on logs."),
         "report": Entry("commands.report:report", "Make tables and figures of scores."),
         "methods": Entry("commands.methods:methods", "List the methods that train knows, with formula and source."),
-        "inspect": Entry("commands.inspect:inspect", "Say what a file is, in words."),
+        "inspect": Entry("commands.inspect:inspect", "Describe a log, policy, scores or checkpoint file."),
     },
 )
 
 
 def verb_command(name: str) -> Any:
     """A verb with all its flags."""
-    single = typer.Typer(add_completion=False, context_settings=_HELP_NAMES)
-    verb = VERBS.load(name)
-    single.command(name, help=_unwrapped(inspect.getdoc(verb) or ""))(verb)
+    from s2bl_cli.commands.help_pages import HelpCommand
+    from s2bl_cli.commands.options import with_shared_options
+
+    single = typer.Typer(add_completion=False, context_settings=_WHOLE_HELP)
+    single.command(name, cls=HelpCommand)(with_shared_options(VERBS.load(name)))
     return typer.main.get_command(single)
-
-
-def _unwrapped(text: str) -> str:
-    """A docstring with each paragraph on one line: the help wraps it to the terminal's own width."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 class S2blGroup(TyperGroup):

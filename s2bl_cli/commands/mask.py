@@ -31,8 +31,12 @@ def mask(
 ) -> None:
     """Hide the feedback of some rows.
 
-    Their costs become null. Only train rows are masked, the counts are exact, and feedback that is missing
-    already never comes back.
+    Their costs become null. Only train rows are masked, and counts are exact. Feedback that is missing already stays
+    missing.
+
+    Examples:
+    s2bl mask --rho 0.2 logs.parquet -o masked.parquet
+    s2bl mask --known 1000 --missing 4000 logs.parquet -o small.parquet
     """
     from s2bl_cli.contract.atomic import LOG_FORMATS, check_output
     from s2bl_cli.contract.logs.reading import open_logs

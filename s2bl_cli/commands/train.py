@@ -5,7 +5,6 @@ from typing import Annotated
 
 from s2bl_cli.commands.options import (
     LOG_PANEL,
-    RUN_PANEL,
     Force,
     Json,
     LogsArgument,
@@ -21,10 +20,12 @@ from s2bl_cli.policies.run_settings import RunSettings
 from s2bl_cli.training.run_options import RunOptions
 from s2bl_cli.training.settings import TrainSettings
 
+RESOURCES_PANEL = "Checkpoints and resources"
+
 Output = Annotated[str | None, output_option("LOGS-METHOD-seed0.safetensors; a folder/ for several")]
 
 
-@settings_as_flags(columns=LOG_PANEL, options=RUN_PANEL, run=RUN_PANEL)
+@settings_as_flags(columns=LOG_PANEL, options=RESOURCES_PANEL, run=RESOURCES_PANEL)
 def train(
     logs: LogsArgument,
     settings: TrainSettings,
@@ -38,9 +39,14 @@ def train(
 ) -> None:
     """Learn policies from logs whose feedback is partly missing.
 
-    By default WCE-S2BL: truncated IPS on the rows with feedback, plus λ times the weighted cross-entropy on
-    all rows. Only the rows of the train split are learned from, and labels are never read. Several --seeds or several
-    values of a hyperparameter train one policy each, linear ones side by side; --select keeps the best.
+    The default method, WCE-S2BL, is truncated IPS on the rows with feedback plus λ times the weighted cross-entropy on
+    all rows. Only rows of the train split are used, and labels are never read. Several --seeds or several values of a
+    hyperparameter train one policy each; --select keeps the best.
+
+    Examples:
+    s2bl train logs.parquet -o policy.safetensors
+    s2bl train --reg wce --lam 0.1,1,10 --select snips --folds 5 logs.parquet
+    s2bl train --method tips --model mlp --seeds 0,1,2 logs.parquet -o out/
     """
     from s2bl_cli.contract.atomic import POLICY_FORMATS, TABLE_FORMATS, check_output
     from s2bl_cli.contract.logs.reading import open_logs

@@ -13,6 +13,8 @@ import numpy.typing as npt
 import torch
 
 from s2bl_cli.contract.logs.arrays import LogArrays
+from s2bl_cli.reward_models.reward_model import assign_folds, cross_fit, fit_reward_model
+from s2bl_cli.reward_models.settings import RewardModelSettings
 from s2bl_cli.training.calibration import calibrate, trust_in
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.statistics import Statistics, TrainRows
