@@ -13,8 +13,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from s2bl_cli.errors import SettingError, one_line
+from s2bl_cli.reporting.keys import Key, key_text
 from s2bl_cli.reporting.quantities import Quantity, Unit
-from s2bl_cli.reporting.selection import key_title
+from s2bl_cli.reporting.selection import listed
 from s2bl_cli.reporting.table import Cell, Row, Table
 
 _RELATIONS: dict[str, Callable[[float, float], bool]] = {
@@ -34,7 +35,7 @@ class Verdict:
 
     claim: str
     holds: bool
-    told: str  # with the numbers
+    details: str  # with the numbers
 
 
 @dataclass(frozen=True)
@@ -72,12 +73,13 @@ def parsed_claim(text: str) -> Claim:
 
 
 def checked(claim: Claim, table: Table, shown: Quantity) -> list[Verdict]:
-    """One verdict a row that has all the claim's methods, or one on average. No such row is a fault of the claim."""
+    """One verdict per row that has all the claim's methods, or one on average. No such row is a fault of the claim."""
     methods = [word for word in (*claim.left[::2], *claim.right[::2]) if not _is_number(word)]
-    unknown = [name for name in methods if name not in table.column_names]
+    unknown = [name for name in methods if name not in table.columns]
     if unknown or not methods:
         what = f"{one_line(unknown[0], 40)!r} is no method of these scores" if unknown else "it names no method"
-        raise SettingError(f"--check {one_line(claim.text, 80)!r}: {what}; they have {', '.join(table.column_names)}")
+        names = listed(list(table.columns), (*unknown, "")[0])
+        raise SettingError(f"--check {one_line(claim.text, 80)!r}: {what}; they have {names}")
     chosen = [row for row in table.rows if _is_at(row, claim, table)]
     tested = [(keys, _values(cells, methods, table)) for keys, cells in chosen]
     complete = [(keys, values) for keys, values in tested if len(values) == len(set(methods))]
@@ -115,28 +117,28 @@ def _sum(side: Sequence[str], values: dict[str, float], factor: float) -> float:
 
 
 def _values(cells: Sequence[Cell], methods: Sequence[str], table: Table) -> dict[str, float]:
-    places = {name: cells[table.column_names.index(name)].mean for name in methods}
-    return {name: mean for name, mean in places.items() if mean is not None}
+    means = {name: cell.mean for name, cell in zip(table.columns, cells, strict=True)}
+    return {name: mean for name in methods if (mean := means[name]) is not None}
 
 
 def _is_at(row: Row, claim: Claim, table: Table) -> bool:
-    keys = dict(zip(table.key_names, row[0], strict=True))
-    for name, value in claim.at:
-        title = key_title(name)
-        if title not in keys:
+    values: dict[str, Key] = dict(zip(table.keys, row[0], strict=True))
+    values |= dict(zip(table.key_titles, row[0], strict=True))
+    for name, text in claim.at:
+        if name not in values:
             raise SettingError(
-                f"--check {one_line(claim.text, 80)!r}: the table's rows are by {', '.join(table.key_names)}, "
+                f"--check {one_line(claim.text, 80)!r}: the table's rows are by {', '.join(table.keys)}, "
                 f"not by {one_line(name, 40)!r}"
             )
-        if not _is_same(keys[title], value):
+        if not _is_same(values[name], text):
             return False
     return True
 
 
-def _is_same(text: str, value: str) -> bool:
-    if _is_number(text) and _is_number(value):
-        return float(text) == float(value)
-    return text == value
+def _is_same(value: Key, text: str) -> bool:
+    """A number as it is, or anything as it is printed."""
+    is_number = isinstance(value, int | float) and _is_number(text)
+    return text == key_text(value) or (is_number and float(text) == value)
 
 
 def _is_number(word: str) -> bool:
@@ -148,33 +150,31 @@ def _is_number(word: str) -> bool:
 
 def compared_with_baseline(table: Table, baseline: Table, shown: Quantity, tolerance: float) -> list[Verdict]:
     """Every number of the baseline must be there, and no worse by more than the tolerance, in the table's unit."""
-    if table.key_names != baseline.key_names:
+    if table.keys != baseline.keys:
         raise SettingError("--baseline: its scores make other rows than these: give scores of the same kind")
     name = f"no worse than the baseline by more than {tolerance:g}"
     sign = -1 if shown.better == "low" else 1
     new = {
-        (keys, column): cell
-        for keys, cells in table.rows
-        for column, cell in zip(table.column_names, cells, strict=True)
+        (keys, column): cell for keys, cells in table.rows for column, cell in zip(table.columns, cells, strict=True)
     }
     verdicts = []
     for keys, cells in baseline.rows:
-        for column, old in zip(baseline.column_names, cells, strict=True):
+        for column, old in zip(baseline.columns, cells, strict=True):
             if old.mean is None:
                 continue
             place = f"{baseline.place(keys)}: {column}"
             now = new.get((keys, column), Cell())
             if now.mean is None:
-                told = f"{place} was {old.unit.printed(old.mean)} and is not there"
-                verdicts.append(Verdict(name, False, told))
+                details = f"{place} was {old.unit.printed(old.mean)} and is not there"
+                verdicts.append(Verdict(name, False, details))
                 continue
             change = now.mean - old.mean
             holds = sign * change * now.unit.factor >= -tolerance - _ROUNDING
-            told = (
+            details = (
                 f"{place} was {old.unit.printed(old.mean)} and is {now.unit.printed(now.mean)} "
                 f"({now.unit.signed(change)})"
             )
-            verdicts.append(Verdict(name, holds, told))
+            verdicts.append(Verdict(name, holds, details))
     if not verdicts:
         raise SettingError("--baseline: no number in it to hold these scores against")
     return verdicts

@@ -1,16 +1,17 @@
-"""What figures of accuracy share: one panel a dataset, τ and model, one line a method, error bars over seeds."""
+"""What figures of accuracy share: one panel per dataset, τ and model, one line per method, error bars over seeds."""
 
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, looks, panels
-from s2bl_cli.reporting.grid import DRAWN, cells_by, ordered, title_of
-from s2bl_cli.reporting.quantities import ACCURACIES, quantity
-from s2bl_cli.reporting.selection import check_runs, is_at, is_reference, key_text, of_metric, places
+from s2bl_cli.reporting.figures.style import legend_below, looks, panels
+from s2bl_cli.reporting.grid import column_titles, words_of
+from s2bl_cli.reporting.keys import is_at, key_phrase, sorted_places
+from s2bl_cli.reporting.quantities import quantity
+from s2bl_cli.reporting.runs import aggregated, arranged
+from s2bl_cli.reporting.selection import is_reference, of_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,47 +29,39 @@ def accuracy_curves(
 ) -> "Drawing":
     """`metric` against the column `x`. `finish` labels and scales the x axis of a panel."""
     shown = quantity(metric)
-    learned = of_metric(scores, metric).filter(~is_reference() & pl.col(x).is_not_null())
-    check_runs(learned, [*panel_keys, x])
-    found = places(learned, panel_keys)
-    figure, axes = panels(len(found))
-    look = looks({name: name for name in ordered(learned["method"].unique().to_list())})
-    for axis, place in zip(axes, found, strict=True):
-        here = learned.filter(is_at(panel_keys, place))
-        ticks = sorted(here[x].unique().to_list())
-        for i, (method, its) in enumerate(look.items()):
-            cells = cells_by(here.filter(pl.col("method") == method), [x], shown.unit)
-            points = sorted((values[0], cell) for values, cell in cells.items())
-            if not points:
-                continue
-            heights = [shown.unit.factor * (cell.mean or 0.0) for _, cell in points]
-            bars = [shown.unit.factor * (cell.std or 0.0) for _, cell in points]
+    known = of_metrics(scores, [metric]).filter(is_reference() | pl.col(x).is_not_null())
+    table = arranged(known, [*panel_keys, x])
+    keys = [key for key in table.keys if key != x]
+    points = aggregated(table.runs, [*table.keys, "column"]).sort(x)
+    places = sorted_places(points, keys)
+    figure, axes = panels(len(places))
+    titles = column_titles(table.titles, metric)
+    look = looks(table.methods)
+    for axis, place in zip(axes, places, strict=True):
+        here = points.filter(is_at(keys, place))
+        ticks = here[x].unique().sort().to_list()
+        for i, (column, own) in enumerate(look.items()):
+            line = here.filter(pl.col("column") == column)
+            bars = (shown.unit.factor * line["std"].fill_null(0.0)).to_list()
             shift = DODGE * (i - (len(look) - 1) / 2)
             axis.errorbar(
-                [_shifted(value, shift, ticks) for value, _ in points],
-                heights,
+                [_shifted(value, shift, ticks) for value in line[x].to_list()],
+                (shown.unit.factor * line["mean"]).to_list(),
                 yerr=bars if any(bars) else None,
-                label=title_of(method),
-                color=its.color,
-                marker=its.marker,
-                linestyle=its.linestyle,
+                label=titles[column],
+                **own._asdict(),
             )
-        _reference_line(axis, scores, metric, dict(zip(panel_keys, place, strict=True)))
         finish(axis, ticks)
         if len(ticks) == 1:
             axis.set_xlim(ticks[0] - 0.5 * max(1.0, abs(ticks[0])), ticks[0] + 0.5 * max(1.0, abs(ticks[0])))
-        axis.set_title(panel_title(panel_keys, place))
-        axis.set_ylabel(" ".join(filter(None, (shown.title, shown.unit.words))))
+        axis.set_title(panel_title(keys, place))
+        axis.set_ylabel(words_of(shown))
     legend_below(figure, axes)
     return figure
 
 
-_WORDS = {"tau": "τ = {}", "rho": "ρ = {}", "known": "{} known rows"}
-
-
 def panel_title(keys: Sequence[str], place: Sequence[object]) -> str:
-    parts = [_WORDS.get(k, "{}").format(key_text(v)) for k, v in zip(keys, place, strict=True) if v is not None]
-    return one_line(", ".join(parts), 60)
+    return one_line(", ".join(key_phrase(k, v) for k, v in zip(keys, place, strict=True) if v is not None), 60)
 
 
 def _shifted(value: float, shift: float, ticks: Sequence[float]) -> float:
@@ -76,24 +69,6 @@ def _shifted(value: float, shift: float, ticks: Sequence[float]) -> float:
     if len(ticks) > 1 and ticks[0] > 0:
         return float(value * (ticks[-1] / ticks[0]) ** shift)
     return float(value + shift * (ticks[-1] - ticks[0] if len(ticks) > 1 else max(1.0, abs(value))))
-
-
-def _reference_line(axis: "Axes", scores: pl.DataFrame, metric: str, place: dict[str, object]) -> None:
-    """The logging policy, whose accuracy is that of its draws, as one line across."""
-    held = of_metric(scores.filter(pl.col("method") == LOGGING_POLICY), DRAWN if metric in ACCURACIES else metric)
-    held = held.filter(
-        pl.all_horizontal(pl.col(k).eq_missing(pl.lit(place[k])) for k in ("dataset", "tau") if k in place)
-    )
-    values = held["value"].unique().to_list()
-    if len(values) == 1:
-        label = "Logging policy (drawn)" if metric in ACCURACIES else "Logging policy"
-        axis.axhline(
-            quantity(metric).unit.factor * values[0],
-            color=REFERENCE_COLOUR,
-            linestyle=(0, (1, 2)),
-            linewidth=1.2,
-            label=label,
-        )
 
 
 def need_scores(scores: pl.DataFrame | None) -> pl.DataFrame:

@@ -14,20 +14,26 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from s2bl_cli.errors import RunError, SettingError, one_line
 from s2bl_cli.objectives.methods import METHODS
+from s2bl_cli.reporting.selection import REFERENCES
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
 SUFFIXES = ("svg", "png", "pdf")
-MAX_PANELS = 12
+MAX_PANELS = 16
 _COLUMNS = 3
 _DPI = 200
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+# Okabe and Ito's seven, then Tol's muted ones and others between them: 20 lines have 20 colours.
+_COLOURS = (
+    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"),
+    *("#332288", "#882255", "#999933", "#44aa99", "#aa4499", "#117733", "#661100"),
+    *("#6699cc", "#ddaa33", "#994f00", "#7f7f7f", "#5d3a9b", "#b2df8a"),
+)
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "*")
-_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-REFERENCE_COLOUR = "#555555"
+_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+REFERENCE_COLOUR = "#777777"  # seen on white and on black
 
 _STYLE: dict[str, Any] = {
     "axes.formatter.useoffset": False,
@@ -42,6 +48,7 @@ _STYLE: dict[str, Any] = {
     "lines.linewidth": 1.5,
     "lines.markersize": 5.5,
     "errorbar.capsize": 2.5,
+    "pdf.fonttype": 42,  # TrueType: journals refuse Type 3
     "svg.hashsalt": "s2bl",  # equal scores give equal bytes
     "text.parse_math": False,  # a $ in a name from a file is a $
 }
@@ -54,19 +61,24 @@ class Look(NamedTuple):
 
 
 def looks(methods: Mapping[str, str]) -> dict[str, Look]:
-    """A look for each line, by its method: the same in every figure, unless its colour or marker is taken in this."""
+    """A look for each line, by its method: the same in every figure, unless its colour or marker is taken in this.
+    References are lines without markers."""
     given: dict[str, Look] = {}
     for name, method in methods.items():
+        if method in REFERENCES:
+            given[name] = Look(REFERENCE_COLOUR, "", (0, (1, 2 + list(REFERENCES).index(method))))
+            continue
         first = list(METHODS).index(method) if method in METHODS else len(given)
         taken = list(given.values())
         color = _free(_COLOURS, first, [look.color for look in taken])
         marker = _free(_MARKERS, first, [look.marker for look in taken])
-        given[name] = Look(color, marker, _LINES[first % len(_LINES)])
+        # As many dashes as markers have no common divisor with: the pair of both is another for every colour.
+        given[name] = Look(color, marker, _LINES[_COLOURS.index(color) % len(_LINES)])
     return given
 
 
 def _free(choices: Sequence[str], first: int, taken: Sequence[str]) -> str:
-    """The one preferred, or the next that is free; when all are taken, the one preferred."""
+    """The preferred choice, or the next that is free; when all are taken, the preferred one."""
     turned = [choices[(first + i) % len(choices)] for i in range(len(choices))]
     return next((choice for choice in turned if choice not in taken), turned[0])
 
@@ -87,28 +99,30 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def saved(figure: "Drawing", suffix: str) -> bytes:
+def saved(figure: "Drawing", suffix: str, *, transparent: bool = False) -> bytes:
     """The file's bytes, without the time."""
     out = io.BytesIO()
     metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix, {})
-    figure.savefig(out, format=suffix, dpi=_DPI, metadata=metadata)
+    figure.savefig(out, format=suffix, dpi=_DPI, metadata=metadata, transparent=transparent)
     return out.getvalue()
 
 
 def inline_svg(figure: "Drawing", name: str, title: str) -> str:
-    """The SVG as a part of a page: no prologue, no comments, and ids that no other figure of the page has."""
+    """The SVG as a part of a page: no prologue, no comments, ids that no other figure of the page has, and the page's
+    colours of text and background, which a dark page changes."""
     from html import escape
 
-    text = saved(figure, "svg").decode()
+    text = saved(figure, "svg", transparent=True).decode()
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
+    text = text.replace("#000000", "currentColor").replace("#ffffff", "Canvas")
     return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
 
 
 def panels(
     count: int, *, width: float = 3.6, height: float = 3.0, what: str = "panels"
 ) -> "tuple[Drawing, list[Axes]]":
-    """A figure with so many panels, three a row, and room for a legend below."""
+    """A figure with so many panels, three per row, and room for a legend below."""
     from matplotlib.figure import Figure as Drawing
 
     if count > MAX_PANELS:
@@ -131,15 +145,11 @@ def log_axis(axis: "Axes") -> None:
 
 def legend_below(figure: "Drawing", axes: "Sequence[Axes]") -> None:
     """One legend for all panels."""
-    from matplotlib.lines import Line2D
-
     entries: dict[str, Any] = {}
-    for one in axes:
-        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    # A line across all of it comes last, as the logging policy's column does.
-    labels = sorted(entries, key=lambda label: isinstance(entries[label], Line2D) and len(entries) > 1)
-    if labels:
-        room = max(1, int(figure.get_figwidth() / (0.55 + 0.075 * max(map(len, labels)))))
-        columns = math.ceil(len(labels) / math.ceil(len(labels) / room))
-        figure.legend([entries[label] for label in labels], labels, loc="outside lower center", ncols=columns)
+    if entries:
+        room = max(1, int(figure.get_figwidth() / (0.55 + 0.075 * max(map(len, entries)))))
+        columns = math.ceil(len(entries) / math.ceil(len(entries) / room))
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)

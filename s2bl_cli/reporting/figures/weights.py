@@ -5,27 +5,25 @@ largest of the weights, where the scores have them.
 """
 
 import math
-from collections import Counter
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import polars as pl
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
-from s2bl_cli.errors import one_line
 from s2bl_cli.reporting.figures.curves import need_scores, panel_title
 from s2bl_cli.reporting.figures.figure import Figure, FigureData
 from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, log_axis, panels
-from s2bl_cli.reporting.grid import finite, ordered, title_of
+from s2bl_cli.reporting.keys import is_at, sorted_places
 from s2bl_cli.reporting.quantities import WEIGHT_SHARE, WEIGHTS, quantity
-from s2bl_cli.reporting.selection import REFERENCES, differing_hyperparameters, is_at, key_text, key_title, of_metric
+from s2bl_cli.reporting.runs import aggregated, arranged
+from s2bl_cli.reporting.selection import of_metrics
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Drawing
 
 _PLACE = ("dataset", "tau", "log", "split", "log_sha256")
-_TITLE = 3  # of these, so many are told
+_TITLE = 3  # of these, so many are in the title
 _MARKS: dict[str, dict[str, Any]] = {
     "mean-weight": {"marker": "o", "color": "#000000"},
     "weight-p99": {"marker": "^", "color": "#e69f00"},
@@ -49,30 +47,29 @@ def lacks(data: FigureData) -> str | None:
 
 
 def draw(data: FigureData) -> "Drawing":
-    scores = need_scores(data.scores)
-    shares, marks = of_metric(scores, WEIGHT_SHARE), pl.concat([of_metric(scores, name) for name in WEIGHTS])
-    others = shares.filter(pl.col("method") != LOGGING_POLICY)
-    shares = shares if others.is_empty() else others  # on its own log, its weights are 1
-    places = sorted(shares.select(_PLACE).unique().iter_rows(), key=str)
-    order = [*ordered(shares["method"].unique().to_list()), *REFERENCES]
-    names = ("method", "rho", *differing_hyperparameters(shares), "seed", "policy")
-    most = max(shares.group_by(_PLACE).agg(n=pl.struct(names).n_unique())["n"].to_list())
+    """One panel per log, one histogram per column of a table. Over seeds: the means of shares and marks."""
+    scores = of_metrics(need_scores(data.scores), [WEIGHT_SHARE, *WEIGHTS])
+    others = scores.filter(pl.col("method") != LOGGING_POLICY)
+    table = arranged(
+        scores if others.is_empty() else others, _PLACE
+    )  # on its own log, a logging policy's weights are 1
+    bars = aggregated(table.runs, ["metric", *_PLACE, "column", "label"]).sort("label")
+    places = sorted_places(table.runs, _PLACE)
+    shares = bars.filter(pl.col("metric") == WEIGHT_SHARE)
+    most = max(shares.group_by(_PLACE).agg(pl.col("column").n_unique())["column"].to_list())
     figure, axes = panels(len(places), width=6.5, height=1.0 + 0.8 * most, what="logs")
     for axis, place in zip(axes, places, strict=True):
-        here, marks_here = shares.filter(is_at(_PLACE, place)), marks.filter(is_at(_PLACE, place))
-        policies = sorted(
-            here.select(names).unique().iter_rows(), key=lambda row: (order.index(row[0]), *map(str, row[1:]))
-        )[::-1]
-        tallest = max(here["value"].to_list())
+        here, marks = (part.filter(is_at(_PLACE, place)) for part in (shares, bars.filter(pl.col("label").is_null())))
+        columns = [column for column in reversed(table.titles) if (here["column"] == column).any()]
+        tallest = max(here["mean"].to_list())
         scale = _TALLEST / tallest if tallest > 0 else 1.0  # one for all policies: bars can be compared
-        drawn: list[float] = []
-        for bottom, policy in enumerate(policies):
-            own = is_at(names, policy)
-            named = {row["metric"]: row["value"] for row in marks_here.filter(own).iter_rows(named=True)}
-            drawn += _histogram(axis, bottom, here.filter(own), scale, named)
-        _finish_axis(axis, min(drawn), max(drawn))
-        axis.set_ylim(-0.35, len(policies) - 0.1)
-        axis.set_yticks([bottom + _NAME for bottom in range(len(policies))], _labels(names, policies))
+        ends: list[float] = []
+        for bottom, column in enumerate(columns):
+            weights = dict(marks.filter(pl.col("column") == column).select("metric", "mean").rows())
+            ends += _histogram(axis, bottom, here.filter(pl.col("column") == column), scale, weights)
+        _finish_axis(axis, min(ends), max(ends))
+        axis.set_ylim(-0.35, len(columns) - 0.1)
+        axis.set_yticks([bottom + _NAME for bottom in range(len(columns))], [table.titles[name] for name in columns])
         axis.set_title(panel_title(_PLACE[:_TITLE], place[:_TITLE]))
     legend_below(figure, axes)
     return figure
@@ -81,14 +78,14 @@ def draw(data: FigureData) -> "Drawing":
 def _histogram(axis: "Axes", bottom: int, shares: pl.DataFrame, scale: float, marks: dict[str, float]) -> list[float]:
     """Bars that stand on `bottom`, and the marks under them. The ends of what there is to see."""
     bins = [_drawn_edges(row["low"], row["high"], marks.get("weight-max")) for row in shares.iter_rows(named=True)]
-    heights = [scale * share for share in shares["value"].to_list()]
+    heights = [scale * share for share in shares["mean"].to_list()]
     least, largest = min(low for low, _ in bins), max(high for _, high in bins)
     lows, widths = [low for low, _ in bins], [high - low for low, high in bins]
     axis.bar(lows, heights, widths, bottom, align="edge", label="share of the known rows", **_BAR)
     axis.plot((least, largest), (bottom, bottom), color=_BAR["edgecolor"], linewidth=0.7)
     tallest = heights.index(max(heights))
     low, high = bins[tallest]
-    text = f"{100 * shares['value'][tallest]:.0f} %"
+    text = f"{100 * shares['mean'][tallest]:.0f} %"
     top = bottom + heights[tallest] + 0.04
     axis.text(math.sqrt(low * high), top, text, ha="center", va="bottom", fontsize=8, bbox=_BEHIND)
     for name, look in _MARKS.items():
@@ -101,7 +98,7 @@ def _histogram(axis: "Axes", bottom: int, shares: pl.DataFrame, scale: float, ma
 
 def _drawn_edges(low: float | None, high: float | None, largest: float | None) -> tuple[float, float]:
     """On a log axis: a bin from 0 has a start, and one without an end reaches to the largest weight."""
-    start, end = finite(low) or 0.0, finite(high)
+    start, end = low or 0.0, high
     if end is None:
         start = start if start > 0 else 1.0
         return start, max(start * _OPEN, largest or 0.0)
@@ -119,21 +116,4 @@ def _finish_axis(axis: "Axes", least: float, largest: float) -> None:
     axis.set_xlabel("weight π/p of a known row (1 on average); the first bar begins at 0")
 
 
-def _labels(names: Sequence[str], policies: Sequence[tuple[object, ...]]) -> list[str]:
-    """With the file's name where two policies would be called alike."""
-    told = [_label(names, policy) for policy in policies]
-    often = Counter(told)
-    return [
-        f"{label}\n{one_line(policy[-1], 40)}" if often[label] > 1 else label
-        for label, policy in zip(told, policies, strict=True)
-    ]
-
-
-def _label(names: Sequence[str], policy: tuple[object, ...]) -> str:
-    """The method, and what it was trained with; the policy's own name, the last, is left to `_labels`."""
-    trained = zip(names[1:-1], policy[1:-1], strict=True)
-    told = [f"{key_title(name)} {key_text(value)}" for name, value in trained if value is not None]
-    return "\n".join(filter(None, (title_of(str(policy[0])), ", ".join(told))))
-
-
-FIGURE = Figure("Weights of the policies on the log", lacks, draw)
+FIGURE = Figure("Weights of the policies on the log; means over seeds", lacks, draw)

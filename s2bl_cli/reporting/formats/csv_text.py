@@ -1,9 +1,10 @@
-"""CSV: one line a cell, with numbers as they are, unrounded and in the table's unit."""
+"""CSV: one line per cell, with numbers as they are, unrounded and in the table's unit."""
 
 import csv
 import io
 
 from s2bl_cli.errors import one_line
+from s2bl_cli.reporting.keys import Key, key_text
 from s2bl_cli.reporting.report import Report
 from s2bl_cli.reporting.table import Cell, Table
 
@@ -16,17 +17,22 @@ def render(report: Report) -> str:
     for number, table in enumerate(report.tables):
         if number:
             out.write("\n")
-        writer.writerow([*map(_text, table.key_names), "column", *_CELL])
+        writer.writerow([*map(_text, table.key_titles), "column", *_CELL])
         writer.writerows(_lines(table))
     return out.getvalue()
 
 
 def _lines(table: Table) -> list[list[str]]:
     return [
-        [*map(_text, keys), _text(name), *_values(cell)]
+        [*map(_key, keys), _text(name), *_values(cell)]
         for keys, cells in table.rows
-        for name, cell in zip(table.column_names, cells, strict=True)
+        for name, cell in zip(table.columns, cells, strict=True)
     ]
+
+
+def _key(key: Key) -> str:
+    """A number as programs read it, without a sign between thousands."""
+    return f"{key:.10g}" if isinstance(key, int | float) else _text(key_text(key))
 
 
 def _values(cell: Cell) -> list[str]:

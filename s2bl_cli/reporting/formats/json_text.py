@@ -20,14 +20,12 @@ def render(report: Report) -> str:
 def _table(table: Table) -> dict[str, Any]:
     return {
         "caption": table.caption,
-        "keys": list(table.key_names),
-        "columns": [
-            {"name": name, "title": title} for name, title in zip(table.column_names, table.columns, strict=True)
-        ],
+        "keys": list(table.key_titles),
+        "columns": [{"name": name, "title": title} for name, title in table.columns.items()],
         "rows": [
             {
-                "keys": dict(zip(table.key_names, keys, strict=True)),
-                "cells": {name: _cell(cell) for name, cell in zip(table.column_names, cells, strict=True)},
+                "keys": dict(zip(table.key_titles, keys, strict=True)),
+                "cells": {name: _cell(cell) for name, cell in zip(table.columns, cells, strict=True)},
             }
             for keys, cells in table.rows
         ],
