@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import polars as pl
 
-from s2bl_cli.contract.lineage import Step, command_lines
+from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.scores import read_scores
 from s2bl_cli.errors import RunError, S2blError, SettingError, one_line
 from s2bl_cli.registry import FIGURES, FORMATS, TABLES
@@ -94,33 +94,27 @@ class ReportOutput:
 
 def make_report(names: Sequence[str], request: ReportRequest) -> ReportOutput:
     """Read the files and make all of it, before any of it is written."""
-    settings, figures = request.settings, request.figures
+    settings, figures, claims = request.settings, request.figures, request.claims
     has_figures = request.is_page or figures.plot is not None
-    inputs = read_inputs(names, with_figures=has_figures, with_logs=figures.figure in _LOG_FIGURES)
-    needs_scores = figures.plot is None or request.checks or request.claims.baseline is not None
-    if inputs.scores is None and needs_scores:
-        raise SettingError("no scores are given, and a table is made of scores: s2bl evaluate makes them")
-    frame = None if inputs.scores is None else selected_scores(inputs.scores, request.where)
-    metric = settings.metric or (default_metric(frame) if frame is not None and has_figures else "")
-    data = FigureData(frame, metric, inputs.history, inputs.logs)
-    report = None if frame is None else _report(frame, inputs.lineages, data, request)
-    text = None if report is None else FORMATS.load(request.form)(report)
-    name, file = draw_figure(figures.figure, data, _suffix(figures.plot)) if figures.plot is not None else ("", b"")
-    return ReportOutput(text, name, file, report.claims if report else (), report.notes if report else ())
-
-
-def _report(frame: pl.DataFrame, lineages: Sequence[Step], data: FigureData, request: ReportRequest) -> Report:
-    claims = make_claims(frame, request)
-    tables, notes = make_tables(frame, request.settings, all_that_apply=request.is_page)
-    drawn, undrawn = page_figures(data, request.figures.figure) if request.is_page else ([], [])
-    return Report(
-        tables=tuple(tables),
-        figures=tuple(drawn),
-        health=tuple(verdicts(frame)),
-        commands=tuple(dict.fromkeys(tuple(command_lines(step)) for step in lineages)),  # once for files made alike
-        claims=tuple(claims),
-        notes=(*notes, *undrawn),
+    data, lineages = read_inputs(
+        names, request.where, with_figures=has_figures, with_logs=figures.figure in _LOG_FIGURES
     )
+    frame = data.scores
+    if frame.is_empty() and (figures.plot is None or request.checks or claims.baseline is not None):
+        raise SettingError("no scores are given, and a table is made of scores: s2bl evaluate makes them")
+    if has_figures and not frame.is_empty():
+        data = replace(data, metric=settings.metric or default_metric(frame))
+    report = Report()
+    if not frame.is_empty():
+        verdicts_on_claims = tuple(make_claims(frame, request))
+        tables, notes = make_tables(frame, settings, all_that_apply=request.is_page)
+        drawn, undrawn = page_figures(data, figures.figure) if request.is_page else ([], [])
+        commands = dict.fromkeys(tuple(command_lines(step)) for step in lineages)  # once for files made alike
+        health = tuple(verdicts(frame))
+        report = Report(tuple(tables), tuple(drawn), health, tuple(commands), verdicts_on_claims, (*notes, *undrawn))
+    text = FORMATS.load(request.form)(report) if report.tables else None
+    name, file = ("", b"") if figures.plot is None else draw_figure(figures.figure, data, _suffix(figures.plot))
+    return ReportOutput(text, name, file, report.claims, report.notes)
 
 
 def make_tables(

@@ -212,8 +212,6 @@ def _outcome_notes(runs: pl.DataFrame, keys: Sequence[str]) -> list[str]:
     cell = [*keys, "column"]
     for name in (*declared_hyperparameters(), *_OUTCOMES):
         mixed = runs.filter(pl.col(name).n_unique().over(cell) > 1)
-        if name in keys or mixed.is_empty():
-            continue
         cells = mixed.unique(cell, keep="first", maintain_order=True)
         for first in cells.head(_CELLS_NAMED).iter_rows(named=True):
             values = mixed.filter(is_at(cell, [first[key] for key in cell]))[name].unique().sort().to_list()

@@ -6,12 +6,12 @@ from difflib import get_close_matches
 import polars as pl
 import pyarrow as pa
 
-from s2bl_cli.contract.scores import BIN, LOGGING_POLICY
+from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, SCHEMA
 from s2bl_cli.contract.settings_text import expanded_settings
 from s2bl_cli.errors import ContractError, SettingError, one_line
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
 from s2bl_cli.reporting.keys import is_at
-from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS
+from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, TRUE_RISK
 
 UNIFORM = "uniform"
 REFERENCES = {LOGGING_POLICY: "Logging policy", UNIFORM: "Uniform policy"}  # trained on nothing
@@ -56,6 +56,10 @@ def selected_scores(table: pa.Table, where: Sequence[str]) -> pl.DataFrame:
         has_none = pl.col(column).is_null() & (pl.col("reg") == "none")
         frame = frame.filter(condition | has_none | (is_reference() & (not is_not)))
     return _distinct(_with_drawn_accuracy(frame))
+
+
+def no_scores() -> pl.DataFrame:
+    return selected_scores(SCHEMA.empty_table(), ())
 
 
 def with_log_facts(frame: pl.DataFrame) -> pl.DataFrame:
@@ -139,6 +143,12 @@ def of_metrics(frame: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
             f"table can average: evaluate it again, or leave it out with --where"
         )
     return chosen
+
+
+def with_truth(frame: pl.DataFrame) -> pl.DataFrame:
+    """The true risk as the expected reward that it is the negative of."""
+    is_risk = pl.col("metric") == TRUE_RISK
+    return frame.with_columns(value=pl.when(is_risk).then(-pl.col("value")).otherwise("value"))
 
 
 def trained(frame: pl.DataFrame) -> pl.DataFrame:

@@ -24,25 +24,35 @@ class Cell:
     text: str | None = None
     is_signed: bool = False  # a difference
 
-    @property
-    def printed_mean(self) -> str | None:
-        if self.mean is None:
-            return None
-        return self.unit.signed(self.mean) if self.is_signed else self.unit.printed(self.mean)
-
     def words(self, plus_minus: str = "±") -> str:
         """The cell without its marks."""
-        if self.text is not None:
-            return self.text
-        if self.mean is None or self.printed_mean is None:
-            return NOTHING
-        if self.low is not None and self.high is not None:
-            return f"{self.printed_mean} [{self.unit.printed(self.low)}, {self.unit.printed(self.high)}]"
+        if self.text is not None or self.mean is None:
+            return self.text or NOTHING
+        printed = self.unit.printed
+        mean = self.unit.signed(self.mean) if self.is_signed else printed(self.mean)
         if self.low is not None:
-            return f"{self.printed_mean} (≥ {self.unit.printed(self.low)})"
-        if self.std is not None:
-            return f"{self.printed_mean} {plus_minus} {self.unit.printed(self.std)}"
-        return self.printed_mean
+            return (
+                f"{mean} (≥ {printed(self.low)})"
+                if self.high is None
+                else (f"{mean} [{printed(self.low)}, {printed(self.high)}]")
+            )
+        return mean if self.std is None else f"{mean} {plus_minus} {printed(self.std)}"
+
+    def scaled(self) -> dict[str, float | None]:
+        """Its numbers in the table's unit, for programs: 85.01, not 85.00999999999999."""
+        return {
+            name: None if number is None else float(f"{self.unit.factor * number:.12g}")
+            for name, number in (
+                ("mean", self.mean),
+                ("std", self.std),
+                ("stderr", self.stderr),
+                ("low", self.low),
+                ("high", self.high),
+            )
+        }
+
+    def marks(self) -> dict[str, bool]:
+        return {"best": self.is_best, "second": self.is_second, "differs": self.differs}
 
 
 Row = tuple[tuple[Key, ...], tuple[Cell, ...]]

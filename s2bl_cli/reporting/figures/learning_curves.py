@@ -1,16 +1,11 @@
 """Learning curves from history files: one panel per quantity, one line per method, a band over its seeds."""
 
-from typing import TYPE_CHECKING
-
 import polars as pl
 
 from s2bl_cli.errors import ContractError, one_line
-from s2bl_cli.reporting.figures.figure import Figure, FigureData
+from s2bl_cli.reporting.figures.figure import Drawing, Figure, FigureData
 from s2bl_cli.reporting.figures.style import legend_below, looks, panels
 from s2bl_cli.reporting.runs import aggregated, with_columns
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
 
 _FIRST = ("loss", "risk", "regulariser")
 _MARKS = 8  # per line: a marker at every epoch would be a caterpillar
@@ -21,7 +16,7 @@ def lacks(data: FigureData) -> str | None:
     return "a history file (s2bl train --history)" if data.history is None else None
 
 
-def draw(data: FigureData) -> "Drawing":
+def draw(data: FigureData) -> Drawing:
     from matplotlib.ticker import MaxNLocator
 
     assert data.history is not None
@@ -39,8 +34,7 @@ def draw(data: FigureData) -> "Drawing":
             axis.plot(epochs, means, label=lines.titles[column], markevery=every, **look._asdict())
             if (curve["runs"] > 1).any():
                 axis.fill_between(epochs, least, largest, color=look.color, alpha=0.15, lw=0)
-        axis.set_title(one_line(name, 40))
-        axis.set_xlabel("epoch")
+        axis.set(title=one_line(name, 40), xlabel="epoch")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend_below(figure, axes)
     return figure

@@ -10,27 +10,23 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 from s2bl_cli.errors import RunError, SettingError, one_line
 from s2bl_cli.objectives.methods import METHODS
+from s2bl_cli.reporting.figures.figure import Axes, Drawing
 from s2bl_cli.reporting.selection import REFERENCES
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
 
 SUFFIXES = ("svg", "png", "pdf")
 MAX_PANELS = 16
 _COLUMNS = 3
 _DPI = 200
 
-# Okabe and Ito's seven, then Tol's muted ones and others between them: 20 lines have 20 colours.
-_COLOURS = (
-    *("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000"),
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito's
+_MORE_COLOURS = (
     *("#332288", "#882255", "#999933", "#44aa99", "#aa4499", "#117733", "#661100"),
     *("#6699cc", "#ddaa33", "#994f00", "#7f7f7f", "#5d3a9b", "#b2df8a"),
-)
+)  # with these, 20 lines have 20 colours
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "*")
 _LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
 REFERENCE_COLOUR = "#777777"  # seen on white and on black
@@ -70,17 +66,16 @@ def looks(methods: Mapping[str, str]) -> dict[str, Look]:
             continue
         first = list(METHODS).index(method) if method in METHODS else len(given)
         taken = list(given.values())
-        color = _free(_COLOURS, first, [look.color for look in taken])
+        color = _free(_COLOURS, first, [look.color for look in taken], _MORE_COLOURS)
         marker = _free(_MARKERS, first, [look.marker for look in taken])
-        # As many dashes as markers have no common divisor with: the pair of both is another for every colour.
-        given[name] = Look(color, marker, _LINES[_COLOURS.index(color) % len(_LINES)])
+        given[name] = Look(color, marker, _LINES[first % len(_LINES)])
     return given
 
 
-def _free(choices: Sequence[str], first: int, taken: Sequence[str]) -> str:
+def _free(choices: Sequence[str], first: int, taken: Sequence[str], more: Sequence[str] = ()) -> str:
     """The preferred choice, or the next that is free; when all are taken, the preferred one."""
     turned = [choices[(first + i) % len(choices)] for i in range(len(choices))]
-    return next((choice for choice in turned if choice not in taken), turned[0])
+    return next((choice for choice in (*turned, *more) if choice not in taken), turned[0])
 
 
 @contextlib.contextmanager
@@ -99,7 +94,7 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def saved(figure: "Drawing", suffix: str, *, transparent: bool = False) -> bytes:
+def saved(figure: Drawing, suffix: str, *, transparent: bool = False) -> bytes:
     """The file's bytes, without the time."""
     out = io.BytesIO()
     metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix, {})
@@ -107,7 +102,7 @@ def saved(figure: "Drawing", suffix: str, *, transparent: bool = False) -> bytes
     return out.getvalue()
 
 
-def inline_svg(figure: "Drawing", name: str, title: str) -> str:
+def inline_svg(figure: Drawing, name: str, title: str) -> str:
     """The SVG as a part of a page: no prologue, no comments, ids that no other figure of the page has, and the page's
     colours of text and background, which a dark page changes."""
     from html import escape
@@ -120,30 +115,30 @@ def inline_svg(figure: "Drawing", name: str, title: str) -> str:
 
 
 def panels(
-    count: int, *, width: float = 3.6, height: float = 3.0, what: str = "panels"
-) -> "tuple[Drawing, list[Axes]]":
+    count: int, *, width: float = 3.6, height: float = 3.0, what: str = "panels", sharey: bool = False
+) -> tuple[Drawing, list[Axes]]:
     """A figure with so many panels, three per row, and room for a legend below."""
-    from matplotlib.figure import Figure as Drawing
+    from matplotlib.figure import Figure as NewDrawing
 
     if count > MAX_PANELS:
         raise SettingError(f"the figure would have {count} {what}, and {MAX_PANELS} can be read: choose with --where")
     columns = 2 if count == 4 else min(count, _COLUMNS)
     rows = math.ceil(count / columns)
-    figure = Drawing(figsize=(max(4.6, width * columns), height * rows + 0.5), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    figure = NewDrawing(figsize=(max(4.6, width * columns), height * rows + 0.5), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel().tolist()
     for spare in axes[count:]:
         spare.set_axis_off()
     return figure, axes[:count]
 
 
-def log_axis(axis: "Axes") -> None:
+def log_axis(axis: Axes) -> None:
     """Powers of ten as plain numbers."""
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_formatter("")
 
 
-def legend_below(figure: "Drawing", axes: "Sequence[Axes]") -> None:
+def legend_below(figure: Drawing, axes: Sequence[Axes]) -> None:
     """One legend for all panels."""
     entries: dict[str, Any] = {}
     for axis in axes:

@@ -22,9 +22,9 @@ def render(report: Report) -> str:
     return out.getvalue()
 
 
-def _lines(table: Table) -> list[list[str]]:
+def _lines(table: Table) -> list[list[str | None]]:
     return [
-        [*map(_key, keys), _text(name), *_values(cell)]
+        [*map(_key, keys), _text(name), *map(_values(cell).get, _CELL)]
         for keys, cells in table.rows
         for name, cell in zip(table.columns, cells, strict=True)
     ]
@@ -35,13 +35,11 @@ def _key(key: Key) -> str:
     return f"{key:.10g}" if isinstance(key, int | float) else _text(key_text(key))
 
 
-def _values(cell: Cell) -> list[str]:
-    if cell.mean is None:
-        return ["", "", "0", "", "", "", _text(cell.text or ""), "", "", ""]
-    numbers = [cell.mean, cell.std, cell.stderr, cell.low, cell.high]
-    mean, std, stderr, low, high = ("" if n is None else f"{cell.unit.factor * n:.10g}" for n in numbers)
-    marks = [str(mark).lower() for mark in (cell.is_best, cell.is_second, cell.differs)]
-    return [mean, std, str(cell.runs), stderr, low, high, _text(cell.text or ""), *marks]
+def _values(cell: Cell) -> dict[str, str]:
+    numbers = {name: "" if number is None else f"{number:.10g}" for name, number in cell.scaled().items()}
+    is_empty = cell.mean is None
+    marks = {name: "" if is_empty else str(mark).lower() for name, mark in cell.marks().items()}
+    return {**numbers, **marks, "runs": "0" if is_empty else str(cell.runs), "text": _text(cell.text or "")}
 
 
 def _text(value: str) -> str:

@@ -36,15 +36,4 @@ def _table(table: Table) -> dict[str, Any]:
 def _cell(cell: Cell) -> dict[str, Any] | None:
     if cell.mean is None and cell.text is None:
         return None
-    numbers = {
-        name: None if value is None else float(f"{cell.unit.factor * value:.12g}")  # 85.01, not 85.00999999999999
-        for name, value in (
-            ("mean", cell.mean),
-            ("std", cell.std),
-            ("stderr", cell.stderr),
-            ("low", cell.low),
-            ("high", cell.high),
-        )
-    }
-    marks = {"best": cell.is_best, "second": cell.is_second, "differs": cell.differs}
-    return {**numbers, "runs": cell.runs, "text": cell.text, **marks}
+    return {**cell.scaled(), "runs": cell.runs, "text": cell.text, **cell.marks()}

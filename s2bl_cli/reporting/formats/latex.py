@@ -1,4 +1,4 @@
-"""LaTeX: a table to \\input, as papers set them. It needs the package booktabs, and a wide one graphicx."""
+"""LaTeX: a table to \\input, as papers set them. It needs the packages booktabs and graphicx."""
 
 import re
 import unicodedata
@@ -8,8 +8,7 @@ from s2bl_cli.reporting.keys import key_text
 from s2bl_cli.reporting.report import Report
 from s2bl_cli.reporting.table import Cell, Table
 
-_HEAD = "% \\usepackage{booktabs}"
-_GRAPHICS = "% \\usepackage{graphicx}"
+_HEAD = "% \\usepackage{booktabs}\n% \\usepackage{graphicx}"
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -39,20 +38,11 @@ _SIGNS = {
 }
 
 
-_WIDEST = 90  # letters that fit the width of a page
-_SHRUNK = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"  # never enlarged
+_SHRUNK = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"  # to the page; never enlarged
 
 
 def render(report: Report) -> str:
-    needs_graphics = any(width(table) > _WIDEST for table in report.tables)
-    return "\n".join([_HEAD, *([_GRAPHICS] if needs_graphics else []), *map(latex, report.tables)])
-
-
-def width(table: Table) -> int:
-    """Of its widest line, in letters, with two between columns."""
-    rows = [[*map(key_text, keys), *(cell.words() for cell in cells)] for keys, cells in table.rows]
-    columns = zip([*table.key_titles, *table.columns.values()], *rows, strict=True)
-    return sum(max(map(len, texts)) + 2 for texts in columns)
+    return "\n".join([_HEAD, *map(latex, report.tables)])
 
 
 def label(table: Table) -> str:
@@ -63,13 +53,12 @@ def label(table: Table) -> str:
 def latex(table: Table) -> str:
     keys, columns = len(table.keys), len(table.columns)
     titles = [rf"\textbf{{{escaped(title)}}}" for title in table.columns.values()]
-    is_wide = width(table) > _WIDEST
     lines = [
         r"\begin{table}[htb]",
         r"\centering",
         rf"\caption{{{escaped(table.caption)}}}",
         rf"\label{{{label(table)}}}",
-        *([_SHRUNK] if is_wide else []),
+        _SHRUNK,
         rf"\begin{{tabular}}{{{'l' * keys}{'r' * columns}}}",
         r"\toprule",
         _line([*map(escaped, table.key_titles), *titles]),
@@ -86,7 +75,7 @@ def latex(table: Table) -> str:
         said = ["" if i < min(same, keys - 1) else escaped(key) for i, key in enumerate(row)]
         lines.append(_line([*said, *map(cell_text, cells)]))
         above = row
-    lines += [r"\bottomrule", r"\end{tabular}" + ("}" if is_wide else "")]
+    lines += [r"\bottomrule", r"\end{tabular}}"]
     lines += [rf"\par\smallskip{{\footnotesize {escaped(note, 1000)}\par}}" for note in table.notes]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 

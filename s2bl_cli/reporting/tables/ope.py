@@ -24,7 +24,7 @@ from s2bl_cli.reporting.quantities import (
 )
 from s2bl_cli.reporting.report import Health
 from s2bl_cli.reporting.runs import arranged, cells_by, runs_in_words
-from s2bl_cli.reporting.selection import metrics_of, of_metrics
+from s2bl_cli.reporting.selection import metrics_of, of_metrics, with_truth
 from s2bl_cli.reporting.significance import marked
 from s2bl_cli.reporting.table import Cell, Row, Table
 
@@ -45,8 +45,7 @@ def build(frame: pl.DataFrame, request: TableRequest) -> Table:
     estimated = frame.filter(pl.col("metric").is_in(chosen)).select("method", "log_sha256").unique()
     scores = of_metrics(frame, shown).join(estimated, on=["method", "log_sha256"], how="semi")
     own_keys = ("dataset", "tau", "rho", *(("log",) if scores["log"].n_unique() > 1 else ()))
-    truth = pl.when(pl.col("metric") == TRUE_RISK).then(-pl.col("value")).otherwise("value")
-    table = arranged(scores.with_columns(value=truth), row_keys(scores, request, own_keys))
+    table = arranged(with_truth(scores), row_keys(scores, request, own_keys))
     cells = {name: _cells(table.runs, table.keys, name) for name in shown}
     rows: list[Row] = []
     for values in sorted_places(table.runs, table.keys):
