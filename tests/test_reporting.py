@@ -282,6 +282,14 @@ def test_shares_make_rows_of_policies_that_differ_in_the_mask_alone(report: Repo
     assert [row[-1] for row in rows[1:]] == ["<u>60.00</u>", "<u>60.00</u>"]
 
 
+def test_columns_that_are_called_alike_are_not_one(report: Report) -> None:
+    """Files of one name that were asked for differently in two settings; λs that print alike."""
+    ran = report([score(0.5, policy="p", lam=0.1, epochs=1), score(0.6, policy="p", lam=1.0, epochs=2)])
+    assert _table(ran)[0][3:5] == ["WCE-S2BL (λ 0.1, 1 epoch)", "WCE-S2BL (λ 1, 2 epochs)"]
+    ran = report([score(0.5, lam=0.12345), score(0.6, lam=0.12346)])
+    assert _table(ran)[1][3:5] == ["50.00", "**60.00**"]
+
+
 def test_many_columns_of_one_method_are_refused(report: Report) -> None:
     ran = report([score(0.5, lam=lam) for lam in range(1, 20)])
     assert (ran.code, ran.stdout, ran.stderr) == (

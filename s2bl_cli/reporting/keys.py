@@ -33,6 +33,7 @@ _PHRASES = {
     "model": "{}",
     "log": "{}",
     "split": "{}",
+    "policy": "{}",
     "epochs": "{} epochs",
     "known": "{} known rows",
 }

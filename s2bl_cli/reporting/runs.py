@@ -6,7 +6,7 @@ differently are never averaged: a policy has a column per request, and a log tha
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -167,21 +167,25 @@ def _variants(
     if not told:
         yield method, "", own
         return
-    groups = asked.group_by(told, maintain_order=True)
-    parts = {values: part.select(own.columns) for values, part in groups}
+    parts = {values: part.select(own.columns) for values, part in asked.group_by(told, maintain_order=True)}
     if len(parts) > _MOST_COLUMNS:
         _refuse(own, within, [*differing, "policy"])
-    is_by_file = len(told) != len(differing) or (
-        len(told) > 1 and all(part["policy"].n_unique() == 1 for part in parts.values())
-    )
+    files = {file for part in parts.values() for file in part["policy"]}
+    is_by_file = told != [f"request {name}" for name in differing[:1]] and len(files) == len(parts)
     for values, part in parts.items() if is_by_file else sorted(parts.items(), key=lambda item: _order(item[0])):
-        if is_by_file:
-            file = one_line(part["policy"][0].removesuffix(".safetensors"), 60)
-            yield file.replace(" ", "_"), file, part
-            continue
-        request = {name: value for name, value in zip(differing, values, strict=True) if value is not None}
+        request = {name: value for name, value in zip(differing, values, strict=False) if value is not None}
+        if is_by_file or len(told) > len(differing):
+            request = {**({} if is_by_file else request), "policy": part["policy"][0].removesuffix(".safetensors")}
         words = ", ".join(key_phrase(name, value) for name, value in request.items())
-        yield ":".join([method, *(f"{name}={key_text(value)}" for name, value in request.items())]), words, part
+        yield _column_name(method, request), words, part
+
+
+def _column_name(method: str, request: Mapping[str, Any]) -> str:
+    """A word that claims can name: `wce-s2bl:lam=0.1`, or the policy's file."""
+    if list(request) == ["policy"]:
+        return one_line(request["policy"]).replace(" ", "_")
+    values = {name: f"{value:.15g}" if isinstance(value, float) else str(value) for name, value in request.items()}
+    return ":".join([method, *(f"{name}={value}" for name, value in values.items())])
 
 
 def _order(values: Sequence[Any]) -> list[tuple[bool, Any]]:
