@@ -366,6 +366,13 @@ def test_metric_that_is_unknown_is_refused_with_the_known_ones(report: Report) -
     assert ran.stderr == "s2bl: no score of beauty in these files; they have argmax-accuracy: pass --metric\n"
 
 
+def test_choices_of_a_metric_are_all_listed_and_the_nearest_is_first(report: Report) -> None:
+    names = [f"metric-{letter * 20}" for letter in "abcdefghijklmnopqrstuvwxyz"]
+    ran = report([score(0.5, metric=name) for name in (*names, "argmax-accuracy")], "--metric", "argmax-acuracy")
+    start = "s2bl: no score of argmax-acuracy in these files; they have "
+    assert ran.stderr == f"{start}{', '.join(['argmax-accuracy', *names])}: pass --metric\n"
+
+
 def test_table_goes_to_a_file(report: Report, tmp_path: Path) -> None:
     to_stdout = report([score(0.5)]).stdout
     ran = report([score(0.5)], "-o", "table.md")
