@@ -65,16 +65,10 @@ def key_phrase(name: str, value: object) -> str:
 def sorted_places(frame: pl.DataFrame, keys: Sequence[str]) -> list[tuple[Any, ...]]:
     """The different values of the keys, in the order of a table's rows: datasets as the registry has them, numbers by
     size, what is unknown last."""
-    places = frame.select(keys).unique().rows()
-    return sorted(places, key=lambda row: [_rank(key, value) for key, value in zip(keys, row, strict=True)])
-
-
-def _rank(key: str, value: Any) -> tuple[int, Any]:
-    if value is None:
-        return len(DATASETS.names) + 1, 0
-    if key == "dataset":
-        return DATASETS.names.index(value) if value in DATASETS.names else len(DATASETS.names), value
-    return 0, value
+    ranks = {name: rank for rank, name in enumerate(DATASETS.names)}
+    rank = pl.col("dataset").replace_strict(ranks, default=len(ranks), return_dtype=pl.Int64)
+    order = [part for key in keys for part in ([rank, pl.col(key)] if key == "dataset" else [pl.col(key)])]
+    return frame.select(keys).unique().sort(order, nulls_last=True).rows()
 
 
 def is_at(names: Sequence[str], values: Sequence[object]) -> pl.Expr:

@@ -134,8 +134,10 @@ def with_columns(runs: pl.DataFrame, keys: Sequence[str], methods: Sequence[str]
     for method in methods or ordered(runs["method"].unique().to_list()):
         own = runs.filter(pl.col("method") == method)
         differing = what_differs(own, keys)
-        for name, words, part in _variants(own, keys, differing):
+        for request, part in _variants(own, keys, differing):
+            name = _column_name(method, request)
             column = f"{method}:{name}" if name in titles else name
+            words = ", ".join(key_phrase(name, value) for name, value in request.items())
             titles[column] = f"{title_of(method)} ({words})" if words else title_of(method)
             methods_by_column[column] = method
             parts.append(part.with_columns(column=pl.lit(column)))
@@ -151,13 +153,12 @@ def with_columns(runs: pl.DataFrame, keys: Sequence[str], methods: Sequence[str]
 
 def _variants(
     own: pl.DataFrame, within: Sequence[str], differing: Sequence[str]
-) -> Iterator[tuple[str, str, pl.DataFrame]]:
-    """The runs of one method by what was asked for: a name, the words that tell it, and the runs.
+) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
+    """The runs of one method by what was asked for: the settings that tell them apart, and the runs.
 
     One setting that differs is told itself. Several are told by the policy's file, where each has one; so is what
     nothing asked for tells apart.
     """
-    method = own["method"][0]
     told = [f"request {name}" for name in differing]
     asked = own.with_columns(requests(own)[name].alias(column) for name, column in zip(differing, told, strict=True))
     if _is_repeated(asked, [*within, *told]):
@@ -165,27 +166,31 @@ def _variants(
         if _is_repeated(asked, [*within, *told]):
             _refuse(own, within, ["log", "policy_sha256"])
     if not told:
-        yield method, "", own
+        yield {}, own
         return
-    parts = {values: part.select(own.columns) for values, part in asked.group_by(told, maintain_order=True)}
+    parts = [part for _, part in asked.group_by(told, maintain_order=True)]
     if len(parts) > _MOST_COLUMNS:
         _refuse(own, within, [*differing, "policy"])
-    files = {file for part in parts.values() for file in part["policy"]}
-    is_by_file = told != [f"request {name}" for name in differing[:1]] and len(files) == len(parts)
-    for values, part in parts.items() if is_by_file else sorted(parts.items(), key=lambda item: _order(item[0])):
-        request = {name: value for name, value in zip(differing, values, strict=False) if value is not None}
-        if is_by_file or len(told) > len(differing):
-            request = {**({} if is_by_file else request), "policy": part["policy"][0].removesuffix(".safetensors")}
-        words = ", ".join(key_phrase(name, value) for name, value in request.items())
-        yield _column_name(method, request), words, part
+    files = asked["policy"].unique().to_list()
+    is_by_file = (len(told) > 1 or not differing) and len(files) == len(parts)
+    shown = ["policy"] if is_by_file else told
+    for part in parts if is_by_file else sorted(parts, key=lambda part: _order(part.select(told).row(0))):
+        values = part.select(shown).row(0, named=True)
+        request = {name.removeprefix("request "): _plain(value) for name, value in values.items() if value is not None}
+        yield request, part.select(own.columns)
 
 
 def _column_name(method: str, request: Mapping[str, Any]) -> str:
-    """A word that claims can name: `wce-s2bl:lam=0.1`, or the policy's file."""
+    """A word that claims can name: the method, `wce-s2bl:lam=0.1`, or the policy's file."""
     if list(request) == ["policy"]:
-        return one_line(request["policy"]).replace(" ", "_")
-    values = {name: f"{value:.15g}" if isinstance(value, float) else str(value) for name, value in request.items()}
-    return ":".join([method, *(f"{name}={value}" for name, value in values.items())])
+        return key_text(request["policy"]).replace(" ", "_")
+    values = [f"{value:.15g}" if isinstance(value, float) else key_text(value) for value in request.values()]
+    return ":".join([method, *(f"{name}={value}" for name, value in zip(request, values, strict=True))])
+
+
+def _plain(value: Any) -> Any:
+    """A policy's file without its suffix."""
+    return value.removesuffix(".safetensors") if isinstance(value, str) else value
 
 
 def _order(values: Sequence[Any]) -> list[tuple[bool, Any]]:

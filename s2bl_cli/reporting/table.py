@@ -75,3 +75,12 @@ class Table:
     def place(self, keys: Sequence[Key]) -> str:
         """A row in a sentence: `dataset sample, τ 10, ρ 0.02`."""
         return ", ".join(f"{title} {key_text(key)}" for title, key in zip(self.key_titles, keys, strict=True))
+
+    def means(self) -> dict[tuple[tuple[Key, ...], str], float]:
+        """The numbers by row and column, without the empty cells."""
+        return {
+            (keys, column): cell.mean
+            for keys, cells in self.rows
+            for column, cell in zip(self.columns, cells, strict=True)
+            if cell.mean is not None
+        }
