@@ -165,6 +165,18 @@ def test_learning_curves_average_seeds_and_band_them() -> None:
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["WCE-S2BL", "Truncated IPS"]
 
 
+def test_learning_curves_of_runs_that_are_no_repetitions_are_lines_of_their_own() -> None:
+    """Of policies that nothing but their files tells apart, such as those of other logs. A file given twice is one."""
+    runs = [[history_row(name, "wce-s2bl", 0, epoch, "loss", value, lam=1.0) for epoch in (1, 2)]
+            for name, value in (("a", 0.5), ("b", 0.7), ("a", 0.5))]  # fmt: skip
+    for shown, labels in ((runs, ["WCE-S2BL (a)", "WCE-S2BL (b)"]), (runs[::2], ["WCE-S2BL"])):
+        history = with_settings(pa.Table.from_pylist([vars(row) for run in shown for row in run]))
+        with drawing():
+            figure = FIGURES.load("learning-curves").draw(FigureData(history=history))
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == labels
+        assert [list(line.get_ydata()) for line in figure.axes[0].lines] == [[0.5, 0.5], [0.7, 0.7]][: len(labels)]
+
+
 def test_propensity_histogram_counts_every_row_once() -> None:
     propensity = np.array([0.01, 0.1, 0.5, 1.0], np.float32)
     log = LogPropensities("l", propensity, np.array([True, False, False, True]))
@@ -220,9 +232,9 @@ def test_lines_can_be_told_apart_without_colour() -> None:
     """Twenty methods have twenty colours, and twenty pairs of marker and dashes; and a method keeps its look."""
     names = [*METHODS, *(f"other-{i}" for i in range(20))]
     seven, twenty = (looks({name: name for name in names[:count]}) for count in (7, 20))
-    assert len({look.marker for look in seven.values()}) == 7
-    assert len({look.color for look in twenty.values()}) == 20
-    assert len({(look.marker, look.linestyle) for look in twenty.values()}) == 20
+    assert len({look["marker"] for look in seven.values()}) == 7
+    assert len({look["color"] for look in twenty.values()}) == 20
+    assert len({(look["marker"], look["linestyle"]) for look in twenty.values()}) == 20
     first = next(iter(METHODS))
     assert looks({first: first})[first] == seven[first] == twenty[first]
 

@@ -42,7 +42,7 @@ _PHRASES = {
 def key_title(name: str) -> str:
     """What a column is called in tables: a hyperparameter by its symbol."""
     symbols = {declared.name: declared.symbol for declared in declared_hyperparameters().values()}
-    return {**_TITLES, **symbols}.get(name, name)
+    return {**_TITLES, **symbols}.get(name, name.removeprefix("asked."))
 
 
 def key_text(value: object) -> str:

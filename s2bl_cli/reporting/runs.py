@@ -45,7 +45,9 @@ def requests(runs: pl.DataFrame) -> dict[str, pl.Expr]:
     names = [name for name in runs.columns if name not in _NO_REQUEST and not name.endswith("seed")]
     asked = {name.removeprefix(_ASKED): name for name in names if name.startswith(_ASKED)}
     chosen = {
-        name: pl.coalesce(asked[name], pl.col(name).cast(pl.String)).alias(name) if name in asked else pl.col(name)
+        name: pl.coalesce(asked[name], pl.col(name).cast(pl.String).str.strip_suffix(".0"))
+        if name in asked
+        else pl.col(name)
         for name in names
         if name not in asked.values() or name.removeprefix(_ASKED) not in names
     }
@@ -125,7 +127,9 @@ def _is_repeated(runs: pl.DataFrame, within: Sequence[str]) -> bool:
     return bool(runs.select(*within, *seeds).is_duplicated().any())
 
 
-def with_columns(runs: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = ()) -> Arranged:
+def with_columns(
+    runs: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = (), *, most: int = _MOST_COLUMNS
+) -> Arranged:
     """The runs by column. A method has one column, or one per request. `keys` tell the scores of one policy apart."""
     parts: list[pl.DataFrame] = []
     titles: dict[str, str] = {}
@@ -134,7 +138,7 @@ def with_columns(runs: pl.DataFrame, keys: Sequence[str], methods: Sequence[str]
     for method in methods or ordered(runs["method"].unique().to_list()):
         own = runs.filter(pl.col("method") == method)
         differing = what_differs(own, keys)
-        for request, part in _variants(own, keys, differing):
+        for request, part in _variants(own, keys, differing, most):
             name = _column_name(method, request)
             column = f"{method}:{name}" if name in titles else name
             words = ", ".join(key_phrase(name, value) for name, value in request.items())
@@ -152,7 +156,7 @@ def with_columns(runs: pl.DataFrame, keys: Sequence[str], methods: Sequence[str]
 
 
 def _variants(
-    own: pl.DataFrame, within: Sequence[str], differing: Sequence[str]
+    own: pl.DataFrame, within: Sequence[str], differing: Sequence[str], most: int
 ) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
     """The runs of one method by what was asked for: the settings that tell them apart, and the runs.
 
@@ -164,12 +168,12 @@ def _variants(
     if _is_repeated(asked, [*within, *told]):
         told.append("policy")
         if _is_repeated(asked, [*within, *told]):
-            _refuse(own, within, ["log", "policy_sha256"])
+            _refuse(own, within, [name for name in ("log", "policy_sha256") if name in own.columns])
     if not told:
         yield {}, own
         return
     parts = [part for _, part in asked.group_by(told, maintain_order=True)]
-    if len(parts) > _MOST_COLUMNS:
+    if len(parts) > most:
         _refuse(own, within, [*differing, "policy"])
     files = asked["policy"].unique().to_list()
     is_by_file = (len(told) > 1 or not differing) and len(files) == len(parts)

@@ -40,7 +40,7 @@ def accuracy_curves(scores: pl.DataFrame, metric: str, x: str, label: str, panel
             moved = line[x] * (ticks[-1] / ticks[0]) ** shift if is_log else line[x] + shift * width
             means = (shown.unit.factor * line["mean"]).to_list()
             yerr = bars if any(bars) else None
-            axis.errorbar(moved.to_list(), means, yerr=yerr, label=titles[column], **look._asdict())
+            axis.errorbar(moved.to_list(), means, yerr=yerr, label=titles[column], **look)
         axis.set(title=panel_title(keys, place), ylabel=words_of(shown), xlabel=label)
         axis.set(xscale="log" if is_log else "linear")
         axis.set_xticks(ticks, [key_text(tick) for tick in ticks])

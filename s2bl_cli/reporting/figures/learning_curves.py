@@ -20,10 +20,11 @@ def draw(data: FigureData) -> Drawing:
     from matplotlib.ticker import MaxNLocator
 
     assert data.history is not None
-    _check_finite(data.history)
-    lines = with_columns(data.history.with_columns(**_NO_NOISE), ["quantity", "epoch"])
+    history = data.history.unique(maintain_order=True)  # a file that is given twice is one
+    _check_finite(history)
+    lines = with_columns(history.with_columns(**_NO_NOISE), ["quantity", "epoch"], most=history.height)
     points = aggregated(lines.runs, ["quantity", "epoch", "column"]).sort("epoch")
-    names = data.history["quantity"].unique(maintain_order=True).to_list()
+    names = history["quantity"].unique(maintain_order=True).to_list()
     quantities = [*(name for name in _FIRST if name in names), *(name for name in names if name not in _FIRST)]
     figure, axes = panels(len(quantities), what="quantities")
     for axis, name in zip(axes, quantities, strict=True):
@@ -31,9 +32,9 @@ def draw(data: FigureData) -> Drawing:
             curve = points.filter((pl.col("quantity") == name) & (pl.col("column") == column))
             epochs, means, least, largest = curve.select("epoch", "mean", "least", "largest").get_columns()
             every = max(1, len(epochs) // _MARKS)
-            axis.plot(epochs, means, label=lines.titles[column], markevery=every, **look._asdict())
+            axis.plot(epochs, means, label=lines.titles[column], markevery=every, **look)
             if (curve["runs"] > 1).any():
-                axis.fill_between(epochs, least, largest, color=look.color, alpha=0.15, lw=0)
+                axis.fill_between(epochs, least, largest, color=look["color"], alpha=0.15, lw=0)
         axis.set(title=one_line(name, 40), xlabel="epoch")
         axis.xaxis.set_major_locator(MaxNLocator(integer=True))
     legend_below(figure, axes)

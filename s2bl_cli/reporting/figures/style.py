@@ -10,7 +10,7 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from s2bl_cli.errors import RunError, SettingError, one_line
 from s2bl_cli.objectives.methods import METHODS
@@ -50,25 +50,20 @@ _STYLE: dict[str, Any] = {
 }
 
 
-class Look(NamedTuple):
-    color: str
-    marker: str
-    linestyle: Any
-
-
-def looks(methods: Mapping[str, str]) -> dict[str, Look]:
-    """A look for each line, by its method: the same in every figure, unless its colour or marker is taken in this.
+def looks(methods: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and dashes of each line, by its method: the same in every figure, unless one is taken in this.
     References are lines without markers."""
-    given: dict[str, Look] = {}
+    given: dict[str, dict[str, Any]] = {}
     for name, method in methods.items():
-        if method in REFERENCES:
-            given[name] = Look(REFERENCE_COLOUR, "", (0, (1, 2 + list(REFERENCES).index(method))))
-            continue
         first = list(METHODS).index(method) if method in METHODS else len(given)
-        taken = list(given.values())
-        color = _free(_COLOURS, first, [look.color for look in taken], _MORE_COLOURS)
-        marker = _free(_MARKERS, first, [look.marker for look in taken])
-        given[name] = Look(color, marker, _LINES[first % len(_LINES)])
+        given[name] = {
+            "color": _free(_COLOURS, first, [look["color"] for look in given.values()], _MORE_COLOURS),
+            "marker": _free(_MARKERS, first, [look["marker"] for look in given.values()]),
+            "linestyle": _LINES[first % len(_LINES)],
+        }
+        if method in REFERENCES:
+            dashes = (0, (1, 2 + list(REFERENCES).index(method)))
+            given[name] = {"color": REFERENCE_COLOUR, "marker": "", "linestyle": dashes}
     return given
 
 
