@@ -136,9 +136,9 @@ def with_columns(
     methods_by_column: dict[str, str] = {}
     asked: dict[tuple[str, ...], list[str]] = defaultdict(list)
     for method in methods or ordered(runs["method"].unique().to_list()):
-        own = runs.filter(pl.col("method") == method)
-        differing = what_differs(own, keys)
-        for request, part in _variants(own, keys, differing, most):
+        method_runs = runs.filter(pl.col("method") == method)
+        differing = what_differs(method_runs, keys)
+        for request, part in _variants(method_runs, keys, differing, most):
             name = _column_name(method, request)
             column = f"{method}:{name}" if name in titles else name
             words = ", ".join(key_phrase(name, value) for name, value in request.items())
@@ -156,32 +156,35 @@ def with_columns(
 
 
 def _variants(
-    own: pl.DataFrame, within: Sequence[str], differing: Sequence[str], most: int
+    runs: pl.DataFrame, within: Sequence[str], differing: Sequence[str], most: int
 ) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
     """The runs of one method by what was asked for: the settings that tell them apart, and the runs.
 
-    One setting that differs is told itself. Several are told by the policy's file, where each has one; so is what
-    nothing asked for tells apart.
+    One setting that differs tells them apart itself. Several do by the policy's file, where each has one; so does what
+    nothing that was asked for tells apart.
     """
-    told = [f"request {name}" for name in differing]
-    asked = own.with_columns(requests(own)[name].alias(column) for name, column in zip(differing, told, strict=True))
-    if _is_repeated(asked, [*within, *told]):
-        told.append("policy")
-        if _is_repeated(asked, [*within, *told]):
-            _refuse(own, within, [name for name in ("log", "policy_sha256") if name in own.columns])
-    if not told:
-        yield {}, own
+    settings = [f"request {name}" for name in differing]
+    asked = runs.with_columns(
+        pl.col("policy").str.strip_suffix(".safetensors"),
+        *(requests(runs)[name].alias(column) for name, column in zip(differing, settings, strict=True)),
+    )
+    if _is_repeated(asked, [*within, *settings]):
+        settings.append("policy")
+        if _is_repeated(asked, [*within, *settings]):
+            _refuse(runs, within, [name for name in ("log", "policy_sha256") if name in runs.columns])
+    if not settings:
+        yield {}, runs
         return
-    parts = [part for _, part in asked.group_by(told, maintain_order=True)]
+    parts = [part for _, part in asked.group_by(settings, maintain_order=True)]
     if len(parts) > most:
-        _refuse(own, within, [*differing, "policy"])
-    files = asked["policy"].unique().to_list()
-    is_by_file = (len(told) > 1 or not differing) and len(files) == len(parts)
-    shown = ["policy"] if is_by_file else told
-    for part in parts if is_by_file else sorted(parts, key=lambda part: _order(part.select(told).row(0))):
-        values = part.select(shown).row(0, named=True)
-        request = {name.removeprefix("request "): _plain(value) for name, value in values.items() if value is not None}
-        yield request, part.select(own.columns)
+        _refuse(runs, within, [*differing, "policy"])
+    is_by_file = (len(settings) > 1 or not differing) and asked["policy"].n_unique() == len(parts)
+    if not is_by_file:
+        parts.sort(key=lambda part: [(value is not None, value) for value in part.select(settings).row(0)])
+    for part in parts:
+        values = part.select(["policy"] if is_by_file else settings).row(0, named=True)
+        request = {name.removeprefix("request "): value for name, value in values.items() if value is not None}
+        yield request, part.select(runs.columns)
 
 
 def _column_name(method: str, request: Mapping[str, Any]) -> str:
@@ -190,15 +193,6 @@ def _column_name(method: str, request: Mapping[str, Any]) -> str:
         return key_text(request["policy"]).replace(" ", "_")
     values = [f"{value:.15g}" if isinstance(value, float) else key_text(value) for value in request.values()]
     return ":".join([method, *(f"{name}={value}" for name, value in zip(request, values, strict=True))])
-
-
-def _plain(value: Any) -> Any:
-    """A policy's file without its suffix."""
-    return value.removesuffix(".safetensors") if isinstance(value, str) else value
-
-
-def _order(values: Sequence[Any]) -> list[tuple[bool, Any]]:
-    return [(value is not None, value) for value in values]
 
 
 def _refuse(runs: pl.DataFrame, within: Sequence[str], names: Sequence[str]) -> NoReturn:

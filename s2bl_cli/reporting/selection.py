@@ -87,9 +87,9 @@ def with_log_facts(frame: pl.DataFrame) -> pl.DataFrame:
 
 def _with_drawn_accuracy(frame: pl.DataFrame) -> pl.DataFrame:
     """The accuracy of a reference is the share of its draws that are right, as in the paper's tables."""
-    own = frame.filter(is_reference() & (pl.col("metric") == DRAWN))
+    drawn = frame.filter(is_reference() & (pl.col("metric") == DRAWN))
     others = frame.filter(~(is_reference() & pl.col("metric").is_in(ACCURACIES)))
-    return pl.concat([others, *(own.with_columns(metric=pl.lit(name)) for name in ACCURACIES)])
+    return pl.concat([others, *(drawn.with_columns(metric=pl.lit(name)) for name in ACCURACIES)])
 
 
 def _distinct(frame: pl.DataFrame) -> pl.DataFrame:

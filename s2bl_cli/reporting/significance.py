@@ -68,19 +68,19 @@ def wins(rows: Sequence[Row], titles: Sequence[str], shown: Quantity) -> list[st
     return [f"Best of its row, out of {len(compared)}: {', '.join(parts)}."]
 
 
-def p_value(one: Cell, other: Cell) -> float | None:
+def p_value(cell: Cell, other: Cell) -> float | None:
     """Two-sided; None where a cell says nothing of its noise."""
     from scipy.special import stdtr
 
-    first, second = _noise(one), _noise(other)
-    if one.mean is None or other.mean is None or first is None or second is None:
+    noises = [noise for noise in (_noise(cell), _noise(other)) if noise is not None]
+    if cell.mean is None or other.mean is None or len(noises) < 2:
         return None
-    variance = first[0] + second[0]
+    variance = sum(variance for variance, _ in noises)
     if variance == 0:  # seeds without any spread
-        return 1.0 if one.mean == other.mean else 0.0
-    share = sum(v * v / degrees for v, degrees in (first, second))
+        return 1.0 if cell.mean == other.mean else 0.0
+    share = sum(variance**2 / degrees for variance, degrees in noises)
     degrees = variance**2 / share if share else math.inf
-    return float(2 * stdtr(degrees, -abs(one.mean - other.mean) / math.sqrt(variance)))
+    return float(2 * stdtr(degrees, -abs(cell.mean - other.mean) / math.sqrt(variance)))
 
 
 def _noise(cell: Cell) -> tuple[float, float] | None:

@@ -60,9 +60,9 @@ def draw(data: FigureData) -> Drawing:
         scale = _TALLEST / max(*bars["mean"], _LEAST)  # one for all policies: bars can be compared
         ends: list[float] = []
         for bottom, column in enumerate(columns):
-            own = pl.col("column") == column
-            marks = dict(here.filter(own & pl.col("label").is_null()).select("metric", "mean").rows())
-            ends += _draw_histogram(axis, bottom, bars.filter(own), scale, marks)
+            is_column = pl.col("column") == column
+            marks = dict(here.filter(is_column & pl.col("label").is_null()).select("metric", "mean").rows())
+            ends += _draw_histogram(axis, bottom, bars.filter(is_column), scale, marks)
         log_axis(axis)
         axis.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, linestyle=":", zorder=0)
         axis.grid(False, axis="y")

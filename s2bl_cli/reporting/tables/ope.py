@@ -62,8 +62,8 @@ def build(frame: pl.DataFrame, request: TableRequest) -> Table:
 
 
 def _cells(runs: pl.DataFrame, keys: tuple[str, ...], metric: str) -> dict[tuple[object, ...], Cell]:
-    own = runs.filter(pl.col("metric") == metric)
-    return cells_by(own, [*keys, "column"], metric, intervals=metric in ESTIMATORS)
+    scores = runs.filter(pl.col("metric") == metric)
+    return cells_by(scores, [*keys, "column"], metric, intervals=metric in ESTIMATORS)
 
 
 def verdicts(frame: pl.DataFrame) -> Iterator[Health]:
