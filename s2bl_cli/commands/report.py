@@ -14,7 +14,7 @@ CLAIM_PANEL = "Claims: exit code 1 where one fails"
 Scores = Annotated[
     list[str],
     typer.Argument(
-        help="scores files that s2bl evaluate made; for figures also histories and logs",
+        help="Scores files that s2bl evaluate made; for figures also histories and logs",
         metavar="SCORES",
         show_default=False,
     ),
@@ -23,7 +23,7 @@ Where = Annotated[
     list[str],
     typer.Option(
         "--where",
-        help="keep only scores with COLUMN=VALUE, such as rho=0.02,0.2; COLUMN!=VALUE leaves out; may be repeated",
+        help="Keep only scores with COLUMN=VALUE, such as rho=0.02,0.2; COLUMN!=VALUE leaves out; may be repeated",
         metavar="COLUMN=VALUE",
     ),
 ]
@@ -31,12 +31,12 @@ Check = Annotated[
     list[str],
     typer.Option(
         "--check",
-        help="a claim that must hold, such as 'wce-s2bl >= tips + 2' (points of percent); may be repeated",
+        help="Claim that must hold, such as 'wce-s2bl >= tips + 2' (points of percent); may be repeated",
         metavar="CLAIM",
         rich_help_panel=CLAIM_PANEL,
     ),
 ]
-TextOutput = Annotated[str, typer.Option("-o", "--output", help="the file to write; - is stdout", metavar="FILE")]
+TextOutput = Annotated[str, typer.Option("-o", "--output", help="File to write; - is stdout", metavar="FILE")]
 
 
 @settings_as_flags(figures=FIGURE_PANEL, claims=CLAIM_PANEL)

@@ -70,7 +70,7 @@ def wins(rows: Sequence[Row], titles: Sequence[str], shown: Quantity) -> list[st
 
 def p_value(cell: Cell, other: Cell) -> float | None:
     """Two-sided; None where a cell says nothing of its noise."""
-    from scipy.special import stdtr
+    from scipy.special import ndtr, stdtr
 
     noises = [noise for noise in (_noise(cell), _noise(other)) if noise is not None]
     if cell.mean is None or other.mean is None or len(noises) < 2:
@@ -79,8 +79,8 @@ def p_value(cell: Cell, other: Cell) -> float | None:
     if variance == 0:  # seeds without any spread
         return 1.0 if cell.mean == other.mean else 0.0
     share = sum(variance**2 / degrees for variance, degrees in noises)
-    degrees = variance**2 / share if share else math.inf
-    return float(2 * stdtr(degrees, -abs(cell.mean - other.mean) / math.sqrt(variance)))
+    t = abs(cell.mean - other.mean) / math.sqrt(variance)
+    return float(2 * (stdtr(variance**2 / share, -t) if share else ndtr(-t)))
 
 
 def _noise(cell: Cell) -> tuple[float, float] | None:
