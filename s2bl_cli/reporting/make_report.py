@@ -40,6 +40,8 @@ HTML = "html"
 MARKDOWN = "md"
 _SUFFIXES = {"tex": "latex", "htm": "html", "markdown": "md"}
 _LOG_FIGURES = ("propensities",)
+# Histories and logs are given to be seen; else the figure that says most about the scores.
+_FIGURES_BY_PREFERENCE = ("learning-curves", "propensities", "missing-ratio", "known-rows", "estimates")
 
 
 @dataclass(frozen=True)
@@ -201,12 +203,7 @@ def draw_figure(name: str, data: FigureData, suffix: str) -> tuple[str, bytes]:
 
 
 def _first_that_applies(data: FigureData) -> str:
-    """Histories and logs are given to be seen; else the figure that says most about the scores."""
-    if data.history is not None:
-        return "learning-curves"
-    if data.logs:
-        return "propensities"
-    for name in ("missing-ratio", "known-rows", "estimates"):
+    for name in _FIGURES_BY_PREFERENCE:
         if _is_worth_drawing(name, data) and (name != "known-rows" or data.metric not in ESTIMATORS):
             return name
     raise SettingError("no figure can be drawn from these files: --figure names what each needs")

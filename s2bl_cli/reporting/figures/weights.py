@@ -81,10 +81,13 @@ def draw(data: FigureData) -> Drawing:
 
 def _draw_histogram(axis: Axes, bottom: int, bars: pl.DataFrame, scale: float, marks: dict[str, float]) -> list[float]:
     """Bars that stand on `bottom`, and the marks under them. The ends of what there is to see."""
-    bins = [_drawn_edges(low, high, marks.get("weight-max")) for low, high in bars.select("low", "high").rows()]
-    lows, highs = zip(*bins, strict=True)
+    low = pl.col("low").fill_null(0.0)
+    # A bin without an end reaches to the largest weight, and one from 0 begins somewhere on the log axis.
+    end = pl.coalesce("high", pl.max_horizontal(low * _OPEN, pl.lit(marks.get("weight-max", 1.0)))).clip(_LEAST)
+    start = pl.when((low > 0) & (low < end)).then(low).otherwise(end / _OPEN)
+    lows, highs = (bars.select(edge).to_series().to_list() for edge in (start, end))
     heights = (scale * bars["mean"]).to_list()
-    widths = [high - low for low, high in bins]
+    widths = [high - low for low, high in zip(lows, highs, strict=True)]
     axis.bar(lows, heights, widths, bottom, align="edge", label="share of the known rows", **_BAR)
     axis.plot((lows[0], highs[-1]), (bottom, bottom), color=_BAR["edgecolor"], linewidth=0.7)
     at = heights.index(max(heights))
@@ -97,16 +100,6 @@ def _draw_histogram(axis: Axes, bottom: int, bars: pl.DataFrame, scale: float, m
             axis.plot(weight, bottom + _BELOW, linestyle="", label=quantity(name).title, **look)
     filled = [high for high, height in zip(highs, heights, strict=True) if height]
     return [lows[0], max((1.0, *filled, *(min(weight, highs[-1]) for weight in marks.values())))]
-
-
-def _drawn_edges(low: float | None, high: float | None, largest: float | None) -> tuple[float, float]:
-    """On a log axis: a bin from 0 has a start, and one without an end reaches to the largest weight."""
-    start = low or 0.0
-    if high is None:
-        start = start if start > 0 else 1.0
-        return start, max(start * _OPEN, largest or 0.0)
-    end = max(high, _LEAST)
-    return (start if 0 < start < end else end / _OPEN), end
 
 
 FIGURE = Figure("Weights of the policies on the log; means over seeds", lacks, draw)
