@@ -249,7 +249,7 @@ METRICS = Registry(
 TABLES = Registry(
     "table",
     {
-        "main": Entry("reporting.tables.main:build", "rows dataset/τ/ρ, one column a method, mean ± std over seeds"),
+        "main": Entry("reporting.tables.main:build", "rows dataset/τ/ρ, one column per method, mean ± std over seeds"),
         "full": Entry("reporting.tables.full:build", "as main, with a row for every model too"),
         "regulariser-only": Entry(
             "reporting.tables.regulariser_only:build", "the regularisers alone beside the whole objectives"
@@ -267,7 +267,7 @@ FIGURES = Registry(
     "figure",
     {
         "known-rows": Entry(
-            "reporting.figures.known_rows:FIGURE", "accuracy against the number of known rows, a line a method"
+            "reporting.figures.known_rows:FIGURE", "accuracy against the number of known rows, a line per method"
         ),
         "missing-ratio": Entry(
             "reporting.figures.missing_ratio:FIGURE", "accuracy against the ratio of missing to known rows"
@@ -292,8 +292,8 @@ FORMATS = Registry(
     "format",
     {
         "md": Entry("reporting.formats.markdown:render", "markdown to paste; best in bold, second underlined"),
-        "latex": Entry("reporting.formats.latex:render", "a LaTeX table; needs the package booktabs"),
-        "csv": Entry("reporting.formats.csv_text:render", "one line a cell, unrounded"),
+        "latex": Entry("reporting.formats.latex:render", "a LaTeX table; needs the packages booktabs and graphicx"),
+        "csv": Entry("reporting.formats.csv_text:render", "one line per cell, unrounded"),
         "json": Entry("reporting.formats.json_text:render", "tables, verdicts, claims and commands for programs"),
         "html": Entry(
             "reporting.formats.html:render", "one page with tables, figures, verdicts and the commands that remake it"

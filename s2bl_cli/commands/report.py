@@ -63,23 +63,23 @@ def report(
     """
     from s2bl_cli.contract.atomic import STANDARD_STREAM, atomic_output, check_output
     from s2bl_cli.contract.text_output import write_text
-    from s2bl_cli.reporting.make_report import Wishes, make_report
+    from s2bl_cli.reporting.make_report import ReportRequest, make_report
 
     console = Console(quiet=quiet)
-    wishes = Wishes(settings, figures, claims, tuple(where), tuple(check), output)
+    request = ReportRequest(settings, figures, claims, tuple(where), tuple(check), output)
     for target in filter(None, (figures.plot, output if output != STANDARD_STREAM else None)):
         check_output(target, force=force)
-    made = make_report(scores, wishes)
-    for note in made.notes:
+    result = make_report(scores, request)
+    for note in result.notes:
         console.warn(note)
     if figures.plot is not None:
         with atomic_output(figures.plot, force=force) as file:
-            file.write(made.figure)
-        console.say(f"{figures.plot}: figure {made.figure_name}")
-    if made.text is not None:
-        write_text(made.text, output, force=force)
-    for verdict in made.verdicts:
-        tell = console.say if verdict.holds else console.warn
-        tell(f"{'holds' if verdict.holds else 'fails'}: {verdict.claim}: {verdict.told}")
-    if not all(verdict.holds for verdict in made.verdicts):
+            file.write(result.figure)
+        console.say(f"{figures.plot}: figure {result.figure_name}")
+    if result.text is not None:
+        write_text(result.text, output, force=force)
+    for verdict in result.verdicts:
+        print_line = console.say if verdict.holds else console.warn
+        print_line(f"{'holds' if verdict.holds else 'fails'}: {verdict.claim}: {verdict.details}")
+    if not all(verdict.holds for verdict in result.verdicts):
         raise typer.Exit(1)
