@@ -77,7 +77,7 @@ def evaluate(
     console.say(
         f"{shown(target)}: {counted(len(evaluation.scores), 'score')} of {whose} on {counted(len(logs), 'log')}"
     )
-    for line in (*evaluation.told, *summary_lines(evaluation.scores)):
+    for line in (*evaluation.scored_rows, *summary_lines(evaluation.scores)):
         console.say(line)
     told = ("policy", "log", "metric", "label", "value", "stderr", "low", "high", "level", "interval", "rows", "note")
     console.summary(

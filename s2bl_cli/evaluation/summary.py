@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from s2bl_cli.contract.scores import Score
-from s2bl_cli.evaluation.health import VERDICTS
+from s2bl_cli.metrics.health import VERDICTS
 
 _ACCURACIES = ("argmax-accuracy", "sampled-accuracy")
 _VALUES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for the value

@@ -7,12 +7,12 @@ Limits: no variance from weights; as biased as the model. Its interval is for th
 Source: Dudík et al. 2011.
 """
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     _, f = rows.model
     return Terms(f[None], width=rows.reward_span, note="the interval leaves out the model's bias")
 
 
-ESTIMATOR = Estimator("dm", _terms, needs_model=True)
+ESTIMATOR = estimator("dm", "DM", terms, needs_model=True)

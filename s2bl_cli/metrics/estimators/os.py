@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, Floats, KnownRows, Terms
+from s2bl_cli.metrics.estimators.estimator import Floats, KnownRows, Terms, estimator
 
 _GRID = 10.0 ** np.arange(6, -3, -1)  # times the square of the largest weight
 
@@ -22,7 +22,7 @@ def shrunk(w: Floats, lam: float) -> Floats:
     return lam * w / (w**2 + lam)
 
 
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     lam = _chosen(rows.tuning)
     return Terms((shrunk(rows.w, lam) * rows.r)[None], note=f"λ = {lam:.4g}")
 
@@ -39,4 +39,4 @@ def _chosen(rows: KnownRows) -> float:
     return best
 
 
-ESTIMATOR = Estimator("os", _terms)
+ESTIMATOR = estimator("os", "OS", terms)

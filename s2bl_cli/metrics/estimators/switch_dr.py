@@ -11,12 +11,12 @@ Source: Wang, Agarwal & Dudík 2017.
 
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, Floats, KnownRows, Terms
+from s2bl_cli.metrics.estimators.estimator import Floats, KnownRows, Terms, estimator
 
 _QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
 
 
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     t = _chosen(rows.tuning)
     return Terms(switched(rows, t)[None], note=f"switches at w = {t:.4g}")
 
@@ -37,4 +37,4 @@ def _chosen(rows: KnownRows) -> float:
     return best
 
 
-ESTIMATOR = Estimator("switch-dr", _terms, needs_model=True)
+ESTIMATOR = estimator("switch-dr", "Switch-DR", terms, needs_model=True)

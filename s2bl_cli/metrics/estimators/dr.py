@@ -9,10 +9,10 @@ Source: Dudík et al. 2011.
 
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     q, f = rows.model
     # For rewards in [0, s] and weights up to W = 1/p: π q ≤ f ≤ (1 − π) s + π q, so a term lies in [s(1 − W), s W].
     # Adding a constant to all rewards adds it to all terms, so s is their span without 0.
@@ -20,4 +20,4 @@ def _terms(rows: KnownRows) -> Terms:
     return Terms((f + rows.w * (rows.r - q))[None], width=width)
 
 
-ESTIMATOR = Estimator("dr", _terms, needs_model=True)
+ESTIMATOR = estimator("dr", "DR", terms, needs_model=True)

@@ -9,7 +9,7 @@ Source: Gupta et al. 2024.
 
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms, Values
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, Values, estimator
 
 _TINY = 1e-12  # below, all weights are 1 and β does not matter
 
@@ -22,10 +22,10 @@ def _of_means(means: Values) -> Values:
     return value
 
 
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     w, r = rows.w, rows.r
     spread = w**2 - w
     return Terms(np.stack([w * r, w, spread * r, spread]), _of_means)
 
 
-ESTIMATOR = Estimator("beta-ips", _terms)
+ESTIMATOR = estimator("beta-ips", "β-IPS", terms)
