@@ -76,7 +76,8 @@ def score_on_log(
     _check_measurable(log, rows, metrics, settings)
     check_fit(candidates, log, rows)
     evaluation.scored_rows.append(_scored_rows(log, rows))
-    learned = [candidate for candidate in candidates if rows.has_train_rows and trained_on(candidate, log)]
+    has_train_rows = (rows.mask & ~rows.is_test).any()
+    learned = [candidate for candidate in candidates if has_train_rows and trained_on(candidate, log)]
     evaluation.warnings += [_learned_warning(candidate, log, rows) for candidate in learned]
     has_values = any(metric.group == VALUE for metric in metrics)
     needs_model = any(VALUE_HAT in metric.needs for metric in metrics)

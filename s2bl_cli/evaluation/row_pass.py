@@ -64,6 +64,10 @@ def write_columns(
             observed[place] = models.observation.probability(context, arrays.action, fold)
         measured = [column for column in columns if batch.has(column.needs)]
         for i, pi in policies.next_rows(context, batch):
+            if not np.isfinite(pi.sum()):
+                raise ContractError(
+                    f"{candidates[i].name}: its probabilities on {log.name} are not numbers; train the policy again"
+                )
             policy_batch = PolicyBatch(pi, batch)
             for column in measured:
                 values = column.values(policy_batch)
@@ -98,31 +102,22 @@ class _Policies:
 
     def __init__(self, candidates: Sequence[Candidate], log: Log, rows: SelectedRows, device: torch.device) -> None:
         self._candidates = candidates
-        self._log = log
+        self._actions = log.spec.actions
         loaded = {i: candidate.loaded for i, candidate in enumerate(candidates) if candidate.loaded is not None}
         self._networks = list(loaded)
         self._bank = PolicyBank(list(loaded.values()), device)
         self._readers = {
-            i: _ProbabilityReader(candidate.probabilities, rows, log.spec.actions)
+            i: _ProbabilityReader(candidate.probabilities, rows, self._actions)
             for i, candidate in enumerate(candidates)
             if candidate.probabilities is not None
         }
 
     def next_rows(self, context: Tensor, batch: LogBatch) -> Iterator[tuple[int, Probabilities]]:
         """Which candidate, and its (rows, actions); empty of a logging policy whose π₀ the log does not store."""
-        for i, pi in self._all(context, batch):
-            if not np.isfinite(pi.sum()):
-                name = self._candidates[i].name
-                raise ContractError(
-                    f"{name}: its probabilities on {self._log.name} are not numbers; train the policy again"
-                )
-            yield i, pi
-
-    def _all(self, context: Tensor, batch: LogBatch) -> Iterator[tuple[int, Probabilities]]:
         for members, stacked in self._bank.probabilities(context):
             for member, pi in zip(members, stacked, strict=True):
                 yield self._networks[member], pi
-        shape = (len(batch.action), self._log.spec.actions)
+        shape = (len(batch.action), self._actions)
         for i, candidate in enumerate(self._candidates):
             if i in self._readers:
                 yield i, self._readers[i].read(len(batch.action))

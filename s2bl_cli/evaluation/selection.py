@@ -26,10 +26,6 @@ class SelectedRows:
     is_test: Mask  # (rows of the log,)
     sample: LoggedSample
 
-    @property
-    def has_train_rows(self) -> bool:
-        return bool((self.mask & ~self.is_test).any())
-
 
 @contextmanager
 def all_faults_reported(log: Log) -> Iterator[None]:

@@ -39,7 +39,7 @@ def _risk_bound(policy: ScoredPolicy) -> Iterable[Estimate]:
     if policy.nu == 0 or rows.r.min() < 0 or rows.r.max() > 1:
         return
     divergence, source = _least_divergence(policy)
-    bound = risk_bound(float(tips.terms(rows).means[0]), divergence, rows.n, policy.nu, 1 - policy.level)
+    bound = risk_bound(tips.terms(rows).estimate.value, divergence, rows.n, policy.nu, 1 - policy.level)
     note = f"of the risk, with probability {policy.level:g}; M = {divergence:.4g} ({source})"
     yield Estimate(bound, rows.n, note=note)
 

@@ -32,18 +32,14 @@ class Terms:
     biased: bool = False  # so that an interval around the estimate would miss the value: only its own bound counts
     note: str | None = None
 
-    @cached_property
-    def means(self) -> Floats:
-        means: Floats = self.values.mean(axis=1)
-        return means
-
     @property
     def estimate(self) -> "Estimate":
+        means = self.values.mean(axis=1)
         with np.errstate(all="ignore"):  # where the estimate is no number, neither is its influence
-            value = float(self.of_means(self.means))
-            moved = self.means[:, None] + 1j * _STEP * np.eye(len(self.means))  # (terms, terms)
+            value = float(self.of_means(means))
+            moved = means[:, None] + 1j * _STEP * np.eye(len(means))  # (terms, terms)
             gradient = self.of_means(moved).imag / _STEP
-            influence = gradient @ (self.values - self.means[:, None])  # (n,)
+            influence = gradient @ (self.values - means[:, None])  # (n,)
         return Estimate(value, len(influence), influence, self.note, terms=self)
 
 
@@ -59,7 +55,7 @@ class Estimate:
     terms: Terms | None = None  # to resample and to bound; None where normal intervals are all there is
     edges: tuple[float, float | None] | None = None  # of a histogram's bin
 
-    @property
+    @cached_property
     def stderr(self) -> float | None:
         return None if self.influence is None else standard_error(self.influence)
 

@@ -67,8 +67,8 @@ def effective_sample_size(w: Floats) -> float:
 
 def weight_shares(w: Floats) -> Floats:
     """The share of the weights in each bin, from its edge up to, and without, the next: (bins,)."""
-    bins = np.searchsorted(WEIGHT_EDGES[1:], w, side="right")
-    return np.bincount(bins, minlength=len(WEIGHT_EDGES)) / len(w)
+    counts, _ = np.histogram(w, (*WEIGHT_EDGES, np.inf))
+    return counts / len(w)
 
 
 def _truncated_share(policy: ScoredPolicy) -> Estimate:

@@ -4,24 +4,22 @@ number."""
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from s2bl_cli.metrics.health import VERDICTS as VERDICTS
-from s2bl_cli.metrics.metric import COUNT as COUNT
-from s2bl_cli.metrics.metric import PERCENT as PERCENT
-from s2bl_cli.metrics.metric import PLAIN as PLAIN
-from s2bl_cli.metrics.metric import WEIGHT as WEIGHT
-from s2bl_cli.metrics.metric import Better as Better
-from s2bl_cli.metrics.metric import Metric
-from s2bl_cli.metrics.metric import Unit as Unit
-from s2bl_cli.registry import ESTIMATORS as _ESTIMATORS
-from s2bl_cli.registry import METRICS, Entry
+from s2bl_cli import registry
+from s2bl_cli.metrics.health import VERDICTS
+from s2bl_cli.metrics.metric import PERCENT, PLAIN, Better, Metric, Unit
 
-ESTIMATORS: Mapping[str, Entry] = _ESTIMATORS.entries  # in the order of a table's rows
+__all__ = [
+    "ACCURACIES", "ESTIMATORS", "HEALTH", "HEALTH_ROWS", "PERCENT", "TRUE_RISK", "VERDICTS", "WEIGHTS", "WEIGHT_SHARE",
+    "Better", "Quantity", "Unit", "quantity", "short_title",
+]  # fmt: skip
+
+ESTIMATORS: Mapping[str, registry.Entry] = registry.ESTIMATORS.entries  # in the order of a table's rows
 ACCURACIES = ("argmax-accuracy", "sampled-accuracy")
 TRUE_RISK = "true-risk"
 WEIGHT_SHARE = "weight-share"  # a bin's: no number of a policy, so not among the health's rows
 HEALTH = "health"  # 2 trust, 1 caution, 0 do not trust; the words are in the score's note
 WEIGHTS = ("mean-weight", "weight-p50", "weight-p99", "weight-max")
-HEALTH_ROWS = ("ess", "ess-share", *WEIGHTS, "truncated-share", "unsupported-share", HEALTH)
+HEALTH_ROWS = tuple(name for name in registry.HEALTH.names if name != WEIGHT_SHARE)
 
 
 @dataclass(frozen=True)
@@ -34,8 +32,8 @@ class Quantity:
 
 
 def quantity(metric: str) -> Quantity:
-    if metric in METRICS.names:
-        known: Metric = METRICS.load(metric)
+    if metric in registry.METRICS.names:
+        known: Metric = registry.METRICS.load(metric)
         return Quantity(known.title, known.unit, known.better, known.by, known.short_title)
     title = metric.replace("-", " ").capitalize()
     return Quantity(title, PERCENT, "high") if metric.endswith("-accuracy") else Quantity(title)

@@ -27,14 +27,11 @@ def switched(rows: KnownRows, t: float) -> Floats:
 
 
 def _chosen(rows: KnownRows) -> float:
-    w = rows.w
-    best, least = float(w.max()), np.inf
-    for t in np.quantile(w, _QUANTILES)[::-1]:
-        bias = rows.reward_span * float(np.where(w > t, w, 0).mean())
-        error = float(switched(rows, t).var()) / rows.n + bias**2
-        if error < least:
-            best, least = float(t), error
-    return best
+    def error(t: float) -> float:
+        bias = rows.reward_span * float(np.where(rows.w > t, rows.w, 0).mean())
+        return float(switched(rows, t).var()) / rows.n + bias**2
+
+    return float(min(np.quantile(rows.w, _QUANTILES)[::-1], key=error))
 
 
 ESTIMATOR = estimator("switch-dr", "Switch-DR", terms, needs_model=True)
