@@ -343,7 +343,7 @@ def test_probabilities_of_another_tool_are_scored_as_the_policy_that_made_them(
         (
             _probabilities("lists", np.full((5, 2), 0.5)),
             "other.parquet does not fit log.parquet: it has 5 rows, but 4 are scored (split test) of 6; give one "
-            "row of probabilities a row of the log, in its order",
+            "row of probabilities per row of the log, in its order",
         ),
         (_probabilities("lists", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
         (_probabilities("columns", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),

@@ -79,11 +79,11 @@ def evaluate(
     )
     for line in (*evaluation.scored_rows, *summary_lines(evaluation.scores)):
         console.say(line)
-    told = ("policy", "log", "metric", "label", "value", "stderr", "low", "high", "level", "interval", "rows", "note")
+    fields = ("policy", "log", "metric", "label", "value", "stderr", "low", "high", "level", "interval", "rows", "note")
     console.summary(
         {
             "output": target,
             "warnings": evaluation.warnings,
-            "scores": [{name: getattr(score, name) for name in told} for score in evaluation.scores],
+            "scores": [{name: getattr(score, name) for name in fields} for score in evaluation.scores],
         }
     )

@@ -48,8 +48,8 @@ def write_columns(
     columns_of: list[PolicyColumns] = [{} for _ in candidates]
     never_logged = np.bincount(sample.action, minlength=sample.actions) == 0
     policies = _Policies(candidates, log, rows, device)
-    for place, arrays in _batches(log, rows):
-        context, fold = context_tensor(arrays.context, device), models.fold[place]
+    for span, arrays in _batches(log, rows):
+        context, fold = context_tensor(arrays.context, device), models.fold[span]
         batch = LogBatch(
             action=arrays.action,
             p=arrays.propensity,
@@ -59,9 +59,9 @@ def write_columns(
             never_logged=never_logged,
         )
         if q is not None:
-            q[place] = batch.q[batch.index, batch.action]
+            q[span] = batch.q[batch.index, batch.action]
         if observed is not None and models.observation is not None:
-            observed[place] = models.observation.probability(context, arrays.action, fold)
+            observed[span] = models.observation.probability(context, arrays.action, fold)
         measured = [column for column in columns if batch.has(column.needs)]
         for i, pi in policies.next_rows(context, batch):
             if not np.isfinite(pi.sum()):
@@ -72,29 +72,29 @@ def write_columns(
             for column in measured:
                 values = column.values(policy_batch)
                 if values is not None:
-                    _write(columns_of[i], column, values, place, sample.rows)
-        advance(int(place.stop), "")
+                    _write(columns_of[i], column, values, span, sample.rows)
+        advance(int(span.stop), "")
     return sample, columns_of
 
 
-def _write(policy: PolicyColumns, column: Column, values: Array, place: slice, rows: int) -> None:
+def _write(policy: PolicyColumns, column: Column, values: Array, span: slice, rows: int) -> None:
     if column.name not in policy:
         policy[column.name] = np.empty(rows, column.dtype)
-    policy[column.name][place] = values
+    policy[column.name][span] = values
 
 
 def _batches(log: Log, rows: SelectedRows) -> Iterator[tuple[slice, LogArrays]]:
     """The selected rows in order, few enough at a time for (rows, actions); and their places among the selected."""
     at_once = max(64, _NUMBERS_AT_ONCE // log.spec.actions)
-    start = place = 0
+    start = selected = 0
     for whole in log.batches(("context", "action", "propensity", "label", "pi0")):
         for first in range(0, whole.num_rows, at_once):
             part = whole.slice(first, at_once)
             batch = log_arrays(part, log.spec).take(rows.mask[start : start + part.num_rows])
             start += part.num_rows
             if batch.rows:
-                yield slice(place, place + batch.rows), batch
-            place += batch.rows
+                yield slice(selected, selected + batch.rows), batch
+            selected += batch.rows
 
 
 class _Policies:
@@ -142,8 +142,8 @@ class _ProbabilityReader:
         while len(self._waiting) < count:
             piece = next(self._pieces, None)
             if piece is None:
-                told = f"{self._start} rows, where its footer says {self._file.rows}"
-                raise damaged(self._file.name, ValueError(told))
+                fault = ValueError(f"{self._start} rows, where its footer says {self._file.rows}")
+                raise damaged(self._file.name, fault)
             stop = self._start + len(piece)
             self._waiting = np.concatenate([self._waiting, piece[self._chosen[self._start : stop]]])
             self._start = stop

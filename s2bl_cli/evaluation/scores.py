@@ -31,7 +31,8 @@ def policy_scores(
     # The bootstrap draws once for all; other intervals need no more than one estimate's terms in memory.
     groups = [list(measured)] if settings.kind == BOOTSTRAP else ([named] for named in measured)
     for group in groups:
-        for (name, estimate), interval in zip(group, intervals([one for _, one in group], settings), strict=True):
+        made = intervals([estimate for _, estimate in group], settings)
+        for (name, estimate), interval in zip(group, made, strict=True):
             yield Score(
                 **facts,
                 log=log.base_name,
