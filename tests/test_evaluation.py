@@ -10,8 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from learning_fixtures import CPU, MADE, arrays_of, one_hot, table_policy, write_arrays
 from score_fixtures import settings_of
 from typer.testing import CliRunner
@@ -30,39 +28,6 @@ from s2bl_cli.metrics.health import WEIGHT_EDGES
 from s2bl_cli.metrics.metric import Metric
 from s2bl_cli.metrics.sample import LoggedSample, ScoredPolicy
 from s2bl_cli.registry import LABEL_METRICS, METRIC_GROUPS, METRICS
-from s2bl_cli.running_moments import RunningMoments
-
-# --- the running mean ---
-
-FINITE = st.floats(-1e6, 1e6)
-
-
-@given(batches=st.lists(st.lists(FINITE, max_size=7), min_size=1, max_size=8))
-@settings(max_examples=200, deadline=None)
-def test_running_mean_is_numpys_whatever_the_batches(batches: list[list[float]]) -> None:
-    mean = RunningMoments()
-    for batch in batches:
-        mean.add(np.array(batch, np.float64))
-    values = np.array([value for batch in batches for value in batch])
-    assert mean.count == len(values)
-    if len(values):
-        assert mean.mean == pytest.approx(values.mean(), rel=1e-9, abs=1e-6)
-    if len(values) < 2:
-        assert mean.standard_error is None
-    else:
-        assert mean.standard_error == pytest.approx(values.std(ddof=1) / np.sqrt(len(values)), rel=1e-6, abs=1e-6)
-
-
-def test_running_mean_of_float32_computes_in_float64() -> None:
-    """Differences from the mean have no digits left in float32 here."""
-    values = np.array([1.0, 1.0000001, 1.0, 1.0000001, 1.0000002], np.float32)
-    mean = RunningMoments()
-    mean.add(values[:2])
-    mean.add(values[2:])
-    wide = values.astype(np.float64)
-    assert mean.mean == pytest.approx(wide.mean(), rel=1e-15)
-    assert mean.standard_error == pytest.approx(wide.std(ddof=1) / np.sqrt(5), rel=1e-6)
-
 
 # --- metrics ---
 
