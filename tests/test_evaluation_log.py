@@ -18,7 +18,7 @@ from s2bl_cli.contract.lineage import Step, command_lines
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy, read_policy
 from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, read_scores
-from s2bl_cli.evaluation import policy_bank
+from s2bl_cli.evaluation import policy_bank, row_pass
 from s2bl_cli.evaluation.policy_bank import PolicyBank
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.bounds import estimator_error_bound, risk_bound
@@ -337,6 +337,28 @@ def test_probabilities_of_another_tool_are_scored_as_the_policy_that_made_them(
     assert [source.name for source in lineage[0].inputs] == [None, "other.parquet", None]
 
 
+@pytest.mark.parametrize("which", ["whole log", "scored rows"])
+def test_pieces_of_log_and_probabilities_need_not_end_together(
+    run: Run, tmp_path: Path, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """400 rows, of which a random half is scored, in batches of 64 rows of the log and row groups of 37 of the file."""
+    monkeypatch.setattr(row_pass, "_NUMBERS_AT_ONCE", 1)
+    is_test = np.random.default_rng(0).random(400) < 0.5
+    rows = replace(blobs(), is_test=is_test, known=np.ones(400, bool))
+    write_arrays(tmp_path / "log.parquet", rows, 3)
+    pi = np.random.default_rng(1).dirichlet([1, 1, 1], size=400).astype(np.float32)
+    pq.write_table(
+        _probabilities("lists", pi if which == "whole log" else pi[is_test]), "other.parquet", row_group_size=37
+    )
+    assert run("evaluate", "other.parquet", "--logs", "log.parquet", "--metrics", "ips,sampled-accuracy").code == 0
+    scores = _values(tmp_path / "scores.parquet", "other.parquet")
+    pi, rows, index = pi[is_test], rows.take(is_test), np.arange(is_test.sum())
+    w = pi[index, rows.action] / rows.propensity
+    assert scores["ips"] == pytest.approx(-(w * rows.cost).mean(), rel=1e-6)
+    assert rows.label is not None
+    assert scores["sampled-accuracy"] == pytest.approx(pi[index, rows.label].mean(), rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("table", "line"),
     [
@@ -389,6 +411,16 @@ def test_a_log_is_no_policy(run: Run, tmp_path: Path) -> None:
 
 
 # --- which metrics ---
+
+
+def test_columns_of_all_metrics_are_as_small_as_the_docs_say() -> None:
+    metrics = [METRICS.load(name) for name in METRICS.names]
+    columns = {column.name: column for metric in metrics for column in (*metric.needs, *metric.uses)}
+    sizes = {name: np.dtype(column.dtype).itemsize for name, column in columns.items()}
+    assert sum(sizes.values()) == 25
+    assert sum(sizes[name] for name, column in columns.items() if column.needs in (None, "q")) == 12
+    told = " ".join((Path(__file__).parent.parent / "docs" / "evaluate.md").read_text().split())
+    assert "That is at most 25 bytes, and 12 for a log without labels and without `pi0`." in told
 
 
 def test_metrics_are_chosen_by_name_and_group() -> None:
