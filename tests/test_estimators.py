@@ -52,9 +52,9 @@ def _error(terms: Terms) -> float:
     return error
 
 
-def _rows(r: Any, p: Any, pi: Any, q: Any = None, f: Any = None, nu: float = 0.0) -> KnownRows:
-    arrays = [None if x is None else np.asarray(x, np.float64) for x in (r, p, pi, q, f)]
-    return KnownRows(*arrays, nu)  # type: ignore[arg-type]
+def _rows(r: Any, p: Any, pi: Any, q: Any = (), f: Any = (), nu: float = 0.0) -> KnownRows:
+    r, p, pi, q, f = (np.asarray(x, np.float64) for x in (r, p, pi, q, f))
+    return KnownRows(r, p, pi, q, f, nu)
 
 
 def _random_rows(n: int = 200, seed: int = 0, low: float = 0.0) -> KnownRows:
@@ -68,8 +68,7 @@ def _scored(rows: KnownRows, known: Any = None, **changes: Any) -> ScoredPolicy:
     """Rows of which some are known, as a metric sees them."""
     known = np.ones(rows.n, bool) if known is None else known
     sample = LoggedSample(np.zeros(rows.n, np.int32), rows.p, rows.r, known, None, 1, **changes)
-    columns = {PI.name: rows.pi} | ({} if rows.f is None else {VALUE_HAT.name: rows.f})
-    return ScoredPolicy(sample, columns, rows.nu)
+    return ScoredPolicy(sample, {PI.name: rows.pi, VALUE_HAT.name: rows.f}, rows.nu)
 
 
 # Weights 1/2, 3, 1; rewards 1, 0, 1; models q 0.5 0.5 1 and f 0.4 0.2 0.6.
@@ -121,7 +120,7 @@ def test_the_logging_policy_has_the_mean_reward(name: str) -> None:
 def test_biased_estimators_approach_ips_as_rows_grow(name: str) -> None:
     """The same rows over and over: γ and λ vanish, the rest stays."""
     few = _random_rows(40)
-    many = _rows(*(np.tile(x, 2500) for x in (few.r, few.p, few.pi, *few.model)), nu=few.nu)
+    many = _rows(*(np.tile(x, 2500) for x in (few.r, few.p, few.pi, few.q, few.f)), nu=few.nu)
     ips = _value("ips", few)
     assert abs(_value(name, many) - ips) < 0.02 * ips
     assert abs(_value(name, many) - ips) < abs(_value(name, few) - ips)
@@ -353,7 +352,7 @@ def test_rows_of_equal_probability_change_nothing_and_others_stand_for_rows() ->
     doubled = np.r_[np.arange(30), [4, 7]]
     probability = np.ones(30)
     probability[[4, 7]] = 0.5
-    repeated = _rows(*(x[doubled] for x in (rows.r, rows.p, rows.pi, *rows.model)), nu=rows.nu)
+    repeated = _rows(*(x[doubled] for x in (rows.r, rows.p, rows.pi, rows.q, rows.f)), nu=rows.nu)
     known = np.ones(30, bool)
     for name in ("ips", "snips", "dr", "beta-ips"):
         terms = _terms(name, rows)
@@ -449,7 +448,7 @@ def test_rows_that_are_tuned_on_others_have_their_parameters(name: str) -> None:
     p, known = np.where(rng.random(300) < 0.1, 0.01, 0.5), np.arange(300) % 4 == 0
     p[1] = 1e-5  # a large weight that is not known, which would move what is chosen by weights
     whole = _rows(rng.random(300), p, 0.4 * rng.random(300), rng.random(300), rng.random(300))
-    rows = _rows(*(x[known] for x in (whole.r, whole.p, whole.pi, *whole.model)))
+    rows = _rows(*(x[known] for x in (whole.r, whole.p, whole.pi, whole.q, whole.f)))
     terms, predicted = _terms(name, rows), _terms(name, replace(whole, tuned_on=rows))
     assert predicted.values[:, known] == pytest.approx(terms.values)
 

@@ -56,8 +56,8 @@ class KnownRows:
     r: Floats  # (n,), as all of them but the last two
     p: Floats
     pi: Floats
-    q: Floats | None  # None where there is no reward model
-    f: Floats | None
+    q: Floats  # empty without a reward model
+    f: Floats
     nu: float  # truncation ν
     tuned_on: "KnownRows | None" = None  # None: these
     known: Mask | None = None  # (N,) which of all rows these are; None where the others are not to be used
@@ -74,13 +74,6 @@ class KnownRows:
     @cached_property
     def w(self) -> Floats:
         return self.pi / self.p
-
-    @property
-    def model(self) -> tuple[Floats, Floats]:
-        """q and f, for estimators that need a reward model."""
-        assert self.q is not None
-        assert self.f is not None
-        return self.q, self.f
 
     @property
     def reward_span(self) -> float:
@@ -135,12 +128,11 @@ class ScoredPolicy:
 
     def _rows(self, reward: Floats, chosen: Mask) -> KnownRows:
         q, f = self.sample.q, self.columns.get(VALUE_HAT.name)
-        has_model = q is not None and f is not None
         return KnownRows(
             r=reward[chosen],
             p=self.sample.p[chosen],
             pi=self.columns[PI.name][chosen].astype(np.float64),
-            q=q[chosen].astype(np.float64) if has_model and q is not None else None,
-            f=f[chosen].astype(np.float64) if has_model and f is not None else None,
+            q=np.empty(0) if q is None else q[chosen].astype(np.float64),
+            f=np.empty(0) if f is None else f[chosen].astype(np.float64),
             nu=self.nu,
         )

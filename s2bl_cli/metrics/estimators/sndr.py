@@ -13,8 +13,7 @@ from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
 def terms(rows: KnownRows) -> Terms:
-    (q, f), w = rows.model, rows.w
-    return Terms(np.stack([f, w * (rows.r - q), w]), lambda means: means[0] + means[1] / means[2])
+    return Terms(np.stack([rows.f, rows.w * (rows.r - rows.q), rows.w]), lambda means: means[0] + means[1] / means[2])
 
 
 ESTIMATOR = estimator("sndr", "SNDR", terms, needs_model=True)

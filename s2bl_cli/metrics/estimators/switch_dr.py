@@ -22,8 +22,7 @@ def terms(rows: KnownRows) -> Terms:
 
 
 def switched(rows: KnownRows, t: float) -> Floats:
-    (q, f), w = rows.model, rows.w
-    return f + np.where(w <= t, w * (rows.r - q), 0.0)
+    return rows.f + np.where(rows.w <= t, rows.w * (rows.r - rows.q), 0.0)
 
 
 def _chosen(rows: KnownRows) -> float:
