@@ -1,7 +1,7 @@
 """The paper's bounds, as figures: of the true risk, and of the error of its divergence estimators. δ is 1 − level."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
@@ -50,8 +50,12 @@ def _least_divergence(policy: ScoredPolicy) -> tuple[float, str]:
     return min(max(0.0, estimate(policy).value) for estimate in (sampled_kl, sampled_reverse_kl)), "sampled"
 
 
-def _error_bound(policy: ScoredPolicy, terms: Floats) -> Estimate:
-    return Estimate(estimator_error_bound(terms, policy.sample, 1 - policy.level), policy.sample.rows)
+def _error_bound(name: str, title: str, terms_of: Callable[[ScoredPolicy], Floats]) -> Metric:
+    def compute(policy: ScoredPolicy) -> Iterable[Estimate]:
+        bound = estimator_error_bound(terms_of(policy), policy.sample, 1 - policy.level)
+        return [Estimate(bound, policy.sample.rows)]
+
+    return Metric(name, title, PLAIN, "low", BOUND, compute, needs=(PI,))
 
 
 METRICS = by_name(
@@ -66,22 +70,6 @@ METRICS = by_name(
         needs_feedback=True,
         uses=(KL, REVERSE_KL),
     ),
-    Metric(
-        "estimator-error-bound",
-        "Bound of the estimator's error",
-        PLAIN,
-        "low",
-        BOUND,
-        lambda policy: [_error_bound(policy, kl_terms(policy))],
-        needs=(PI,),
-    ),
-    Metric(
-        "reverse-estimator-error-bound",
-        "Bound of the reverse estimator's error",
-        PLAIN,
-        "low",
-        BOUND,
-        lambda policy: [_error_bound(policy, reverse_kl_terms(policy))],
-        needs=(PI,),
-    ),
+    _error_bound("estimator-error-bound", "Bound of the estimator's error", kl_terms),
+    _error_bound("reverse-estimator-error-bound", "Bound of the reverse estimator's error", reverse_kl_terms),
 )

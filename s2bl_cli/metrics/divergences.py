@@ -10,11 +10,13 @@ something else (docs/mathematics.md); it is here because the paper's regulariser
 No feedback enters: all rows are used.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 
-from s2bl_cli.metrics.columns import KL, PI, REVERSE_KL
+from s2bl_cli.metrics.columns import KL, PI, REVERSE_KL, Column
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
-from s2bl_cli.metrics.metric import DIVERGENCE, PLAIN, Metric, by_name, mean_of
+from s2bl_cli.metrics.metric import DIVERGENCE, PLAIN, Metric, by_name
 from s2bl_cli.metrics.sample import Floats, LoggedSample, ScoredPolicy
 
 
@@ -45,43 +47,22 @@ def by_action(values: Floats, sample: LoggedSample) -> Estimate:
     return Estimate(float(mean.sum()), len(values), influence)
 
 
+def _metric(name: str, title: str, column: Column, estimate: Callable[[ScoredPolicy], Estimate]) -> Metric:
+    return Metric(name, title, PLAIN, "low", DIVERGENCE, lambda policy: [estimate(policy)], needs=(column,))
+
+
 METRICS = by_name(
-    Metric("kl-exact", "KL(π‖π₀), exact", PLAIN, "low", DIVERGENCE, mean_of(KL), needs=(KL,)),
-    Metric(
-        "kl-sampled",
-        "KL(π‖π₀), unbiased from the draws",
-        PLAIN,
-        "low",
-        DIVERGENCE,
-        lambda policy: [sampled_kl(policy)],
-        needs=(PI,),
+    _metric("kl-exact", "KL(π‖π₀), exact", KL, lambda policy: mean_estimate(policy.values(KL))),
+    _metric("kl-sampled", "KL(π‖π₀), unbiased from the draws", PI, sampled_kl),
+    _metric(
+        "kl-paper", "KL(π‖π₀), the paper's estimate", PI, lambda policy: by_action(kl_terms(policy), policy.sample)
     ),
-    Metric(
-        "kl-paper",
-        "KL(π‖π₀), the paper's estimate",
-        PLAIN,
-        "low",
-        DIVERGENCE,
-        lambda policy: [by_action(kl_terms(policy), policy.sample)],
-        needs=(PI,),
-    ),
-    Metric("reverse-kl-exact", "KL(π₀‖π), exact", PLAIN, "low", DIVERGENCE, mean_of(REVERSE_KL), needs=(REVERSE_KL,)),
-    Metric(
-        "reverse-kl-sampled",
-        "KL(π₀‖π), unbiased from the draws",
-        PLAIN,
-        "low",
-        DIVERGENCE,
-        lambda policy: [sampled_reverse_kl(policy)],
-        needs=(PI,),
-    ),
-    Metric(
+    _metric("reverse-kl-exact", "KL(π₀‖π), exact", REVERSE_KL, lambda policy: mean_estimate(policy.values(REVERSE_KL))),
+    _metric("reverse-kl-sampled", "KL(π₀‖π), unbiased from the draws", PI, sampled_reverse_kl),
+    _metric(
         "reverse-kl-paper",
         "KL(π₀‖π), the paper's estimate",
-        PLAIN,
-        "low",
-        DIVERGENCE,
-        lambda policy: [by_action(reverse_kl_terms(policy), policy.sample)],
-        needs=(PI,),
+        PI,
+        lambda policy: by_action(reverse_kl_terms(policy), policy.sample),
     ),
 )
