@@ -80,13 +80,13 @@ def evaluate(
     console.say(
         f"{shown(target)}: {counted(len(evaluation.scores), 'score')} of {whose} on {counted(len(logs), 'log')}"
     )
-    for line in (*evaluation.told, *summary_lines(evaluation.scores)):
+    for line in (*evaluation.scored_rows, *summary_lines(evaluation.scores)):
         console.say(line)
-    told = ("policy", "log", "metric", "label", "value", "stderr", "low", "high", "level", "interval", "rows", "note")
+    fields = ("policy", "log", "metric", "label", "value", "stderr", "low", "high", "level", "interval", "rows", "note")
     console.summary(
         {
             "output": target,
             "warnings": evaluation.warnings,
-            "scores": [{name: getattr(score, name) for name in told} for score in evaluation.scores],
+            "scores": [{name: getattr(score, name) for name in fields} for score in evaluation.scores],
         }
     )

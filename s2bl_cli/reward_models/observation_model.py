@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from s2bl_cli.policies.context_tensor import Contexts
 from s2bl_cli.reward_models.random_features import RandomFeatures
 from s2bl_cli.reward_models.reward_model import CPU, RewardModel, cross_fit
 from s2bl_cli.reward_models.settings import RewardModelSettings
@@ -30,7 +31,7 @@ class ObservationModel:
     model: RewardModel
     features: RandomFeatures | None  # None: the context as it is
 
-    def probability(self, context: npt.NDArray[np.generic], action: Ints, fold: Ints) -> npt.NDArray[np.float32]:
+    def probability(self, context: Contexts, action: Ints, fold: Ints) -> npt.NDArray[np.float32]:
         """Of the logged actions, at least LEAST_PROBABILITY: (rows,)."""
         seen = context if self.features is None else self.features(context)
         probabilities = self.model.predict(seen, fold)  # (rows, actions)

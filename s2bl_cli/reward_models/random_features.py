@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.policies.context_tensor import context_tensor
+from s2bl_cli.policies.context_tensor import Contexts, context_tensor
 from s2bl_cli.reward_models.action_logits import Standardisation
 
 
@@ -25,7 +25,7 @@ class RandomFeatures:
         self._bias = torch.from_numpy((0.5 * rng.standard_normal(hidden)).astype(np.float32)).to(device)
 
     @torch.no_grad()
-    def __call__(self, context: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+    def __call__(self, context: Contexts) -> npt.NDArray[np.float32]:
         """(rows, features + hidden)"""
         x = self._standardise(context_tensor(context, self._device))
         hidden = torch.addmm(self._bias, x, self._weight).relu_()

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.policies.context_tensor import context_tensor
+from s2bl_cli.policies.context_tensor import Contexts, context_tensor
 from s2bl_cli.reward_models.action_logits import NO_FOLD, ActionLogits, fit_action_logits
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
@@ -37,7 +37,7 @@ class RewardModel:
     high: float  # the largest
     device: torch.device
 
-    def predict(self, context: npt.NDArray[np.generic], fold: Ints | None = None) -> npt.NDArray[np.float32]:
+    def predict(self, context: Contexts, fold: Ints | None = None) -> npt.NDArray[np.float32]:
         """(rows, actions) rewards. With folds, each row by the model that skipped the row's fold."""
         x = context_tensor(context, self.device)
         if fold is None or self.logits.folds == 1:

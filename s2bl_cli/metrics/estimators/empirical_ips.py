@@ -7,7 +7,7 @@ Limits: the same number as `ips`; it has a row of its own because the paper's ta
 Source: the paper, appendix on KuaiRec ("we don't use explicit truncation").
 """
 
-from s2bl_cli.evaluation.estimators import ips
-from s2bl_cli.evaluation.estimators.estimator import Estimator
+from s2bl_cli.metrics.estimators.estimator import estimator
+from s2bl_cli.metrics.estimators.ips import terms
 
-ESTIMATOR = Estimator("empirical-ips", ips.ESTIMATOR.terms)
+ESTIMATOR = estimator("empirical-ips", "Empirical IPS", terms)

@@ -7,11 +7,11 @@ Limits: unbiased where the logging policy gives every action that π takes some 
 Source: Horvitz & Thompson 1952; the paper's eq. (emp risk), negated.
 """
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     return Terms((rows.w * rows.r)[None], width=rows.reward_span * rows.largest_weight)
 
 
-ESTIMATOR = Estimator("ips", _terms)
+ESTIMATOR = estimator("ips", "IPS", terms)

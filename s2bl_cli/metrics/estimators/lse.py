@@ -11,20 +11,16 @@ Source: Behnamnia et al. 2025, arXiv 2506.06873.
 
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms, Values
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
-def _terms(rows: KnownRows) -> Terms | None:
+def terms(rows: KnownRows) -> Terms | None:
     if rows.r.min() < 0:
         return None
     lam = -(rows.tuning.n**-0.75)
 
     # Of expm1 and log1p, not of exp and log: λ w r is small, and 1 + λ w r would drop its digits.
-    def of_means(means: Values) -> Values:
-        value: Values = np.log1p(means[0]) / lam
-        return value
-
-    return Terms(np.expm1(lam * rows.w * rows.r)[None], of_means)
+    return Terms(np.expm1(lam * rows.w * rows.r)[None], lambda means: np.log1p(means[0]) / lam)
 
 
-ESTIMATOR = Estimator("lse", _terms)
+ESTIMATOR = estimator("lse", "LSE", terms)

@@ -9,11 +9,9 @@ Limits: λ → ∞ is `ips`, λ → 0 is 0. ŵ is at most √λ/2.
 Source: Su et al. 2020 (there for DR).
 """
 
-import math
-
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, Floats, KnownRows, Terms
+from s2bl_cli.metrics.estimators.estimator import Floats, KnownRows, Terms, estimator
 
 _GRID = 10.0 ** np.arange(6, -3, -1)  # times the square of the largest weight
 
@@ -22,21 +20,18 @@ def shrunk(w: Floats, lam: float) -> Floats:
     return lam * w / (w**2 + lam)
 
 
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     lam = _chosen(rows.tuning)
     return Terms((shrunk(rows.w, lam) * rows.r)[None], note=f"λ = {lam:.4g}")
 
 
 def _chosen(rows: KnownRows) -> float:
-    w, r = rows.w, rows.r
-    top = max(1.0, float(w.max()) ** 2)
-    best, least = math.inf, math.inf
-    for lam in top * _GRID:
-        values = shrunk(w, lam) * r
-        error = float(values.var()) / rows.n + float((w * r - values).mean()) ** 2
-        if error < least:
-            best, least = float(lam), error
-    return best
+    def error(lam: float) -> float:
+        values = shrunk(rows.w, lam) * rows.r
+        return float(values.var()) / rows.n + float((rows.w * rows.r - values).mean()) ** 2
+
+    largest = max(1.0, float(rows.w.max()) ** 2)
+    return float(min(largest * _GRID, key=error))
 
 
-ESTIMATOR = Estimator("os", _terms)
+ESTIMATOR = estimator("os", "OS", terms)

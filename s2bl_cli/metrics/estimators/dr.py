@@ -9,15 +9,14 @@ Source: Dudík et al. 2011.
 
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
-def _terms(rows: KnownRows) -> Terms:
-    q, f = rows.model
+def terms(rows: KnownRows) -> Terms:
     # For rewards in [0, s] and weights up to W = 1/p: π q ≤ f ≤ (1 − π) s + π q, so a term lies in [s(1 − W), s W].
     # Adding a constant to all rewards adds it to all terms, so s is their span without 0.
     width = float(np.ptp(rows.r)) * (2 * rows.largest_weight - 1)
-    return Terms((f + rows.w * (rows.r - q))[None], width=width)
+    return Terms((rows.f + rows.w * (rows.r - rows.q))[None], width=width)
 
 
-ESTIMATOR = Estimator("dr", _terms, needs_model=True)
+ESTIMATOR = estimator("dr", "DR", terms, needs_model=True)

@@ -14,10 +14,10 @@ import math
 
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
-def _terms(rows: KnownRows) -> Terms | None:
+def terms(rows: KnownRows) -> Terms | None:
     if rows.r.min() < 0:
         return None
     n = rows.n
@@ -32,4 +32,4 @@ def _terms(rows: KnownRows) -> Terms | None:
     return Terms((np.log1p(lam * gained) / lam)[None], lower_bound=lower, biased=True, note="biased towards 0")
 
 
-ESTIMATOR = Estimator("ls", _terms)
+ESTIMATOR = estimator("ls", "LS", terms)

@@ -9,23 +9,23 @@ Source: Gupta et al. 2024.
 
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms, Values
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, Values, estimator
 
 _TINY = 1e-12  # below, all weights are 1 and β does not matter
 
 
 def _of_means(means: Values) -> Values:
-    reward, weight, weighted, spread = means
-    has_spread = np.abs(spread) > _TINY
-    beta = np.where(has_spread, weighted / np.where(has_spread, spread, 1), 0)
+    reward, weight, weighted, variation = means
+    varies = np.abs(variation) > _TINY
+    beta = np.where(varies, weighted / np.where(varies, variation, 1), 0)
     value: Values = beta + reward - beta * weight
     return value
 
 
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     w, r = rows.w, rows.r
-    spread = w**2 - w
-    return Terms(np.stack([w * r, w, spread * r, spread]), _of_means)
+    variation = w**2 - w
+    return Terms(np.stack([w * r, w, variation * r, variation]), _of_means)
 
 
-ESTIMATOR = Estimator("beta-ips", _terms)
+ESTIMATOR = estimator("beta-ips", "β-IPS", terms)

@@ -9,12 +9,12 @@ Source: the paper's eq. (truncated emp risk), negated; Strehl et al. 2010.
 
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     p = np.maximum(rows.nu, rows.p)
     return Terms((rows.r * rows.pi / p)[None], width=rows.reward_span / float(p.min()))
 
 
-ESTIMATOR = Estimator("tips", _terms)
+ESTIMATOR = estimator("tips", "Truncated IPS", terms)

@@ -9,17 +9,12 @@ Source: Swaminathan & Joachims 2015.
 
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms, Values
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
-def _ratio(means: Values) -> Values:
-    ratio: Values = means[0] / means[1]
-    return ratio
-
-
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     w = rows.w
-    return Terms(np.stack([w * rows.r, w]), _ratio)
+    return Terms(np.stack([w * rows.r, w]), lambda means: means[0] / means[1])
 
 
-ESTIMATOR = Estimator("snips", _terms)
+ESTIMATOR = estimator("snips", "SNIPS", terms)

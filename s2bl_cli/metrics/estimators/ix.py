@@ -12,10 +12,10 @@ Source: Neu 2015; Gabbianelli, Neu & Papini 2023.
 
 import math
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, Floats, KnownRows, Terms
+from s2bl_cli.metrics.estimators.estimator import Floats, KnownRows, Terms, estimator
 
 
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     n, largest = rows.n, float(rows.r.max())
 
     def explored(gamma: float) -> Floats:
@@ -30,4 +30,4 @@ def _terms(rows: KnownRows) -> Terms:
     return Terms(values[None], lower_bound=lower if rows.r.min() >= 0 else None, biased=True, note="biased towards 0")
 
 
-ESTIMATOR = Estimator("ix", _terms)
+ESTIMATOR = estimator("ix", "IX", terms)

@@ -11,30 +11,26 @@ Source: Wang, Agarwal & Dudík 2017.
 
 import numpy as np
 
-from s2bl_cli.evaluation.estimators.estimator import Estimator, Floats, KnownRows, Terms
+from s2bl_cli.metrics.estimators.estimator import Floats, KnownRows, Terms, estimator
 
 _QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
 
 
-def _terms(rows: KnownRows) -> Terms:
+def terms(rows: KnownRows) -> Terms:
     t = _chosen(rows.tuning)
     return Terms(switched(rows, t)[None], note=f"switches at w = {t:.4g}")
 
 
 def switched(rows: KnownRows, t: float) -> Floats:
-    (q, f), w = rows.model, rows.w
-    return f + np.where(w <= t, w * (rows.r - q), 0.0)
+    return rows.f + np.where(rows.w <= t, rows.w * (rows.r - rows.q), 0.0)
 
 
 def _chosen(rows: KnownRows) -> float:
-    w = rows.w
-    best, least = float(w.max()), np.inf
-    for t in np.quantile(w, _QUANTILES)[::-1]:
-        bias = rows.reward_span * float(np.where(w > t, w, 0).mean())
-        error = float(switched(rows, t).var()) / rows.n + bias**2
-        if error < least:
-            best, least = float(t), error
-    return best
+    def error(t: float) -> float:
+        bias = rows.reward_span * float(np.where(rows.w > t, rows.w, 0).mean())
+        return float(switched(rows, t).var()) / rows.n + bias**2
+
+    return float(min(np.quantile(rows.w, _QUANTILES)[::-1], key=error))
 
 
-ESTIMATOR = Estimator("switch-dr", _terms, needs_model=True)
+ESTIMATOR = estimator("switch-dr", "Switch-DR", terms, needs_model=True)
