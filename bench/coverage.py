@@ -22,10 +22,10 @@ import cell_fits
 import numpy as np
 import torch
 
-from s2bl_cli.evaluation.balance import misfit
-from s2bl_cli.evaluation.estimators.estimator import KnownRows
-from s2bl_cli.evaluation.estimators.ppi_dr import doubly_robust_outcome, prediction_powered
-from s2bl_cli.evaluation.intervals import IntervalSettings, completed, estimates
+from s2bl_cli.metrics.columns import PI, VALUE_HAT
+from s2bl_cli.metrics.intervals import IntervalSettings, intervals
+from s2bl_cli.metrics.missing_feedback import mismatch
+from s2bl_cli.metrics.sample import LoggedSample, ScoredPolicy
 from s2bl_cli.registry import ESTIMATORS
 from s2bl_cli.reward_models.observation_model import (
     _HIDDEN,
@@ -45,7 +45,7 @@ EXACT, FLOOR = "95 ± 2", "≥ 93"  # the two checks
 CHECKS = {"normal": EXACT, "bootstrap": EXACT, "bernstein": FLOOR, "lower-bound": FLOOR}
 UNBIASED = ("ips", "tips", "dr", "empirical-ips", "ppi-dr")  # the others only as rows grow
 NO_PROMISE = ("dm",)  # as biased as its model
-NAMES = [name for name in ESTIMATORS.names if name != "ppi-dr"] + ["ppi-dr"]
+NAMES = ESTIMATORS.names
 
 
 def softmax(logits):
@@ -156,11 +156,11 @@ class Logs:
             x, a, r, fold = (of[known] for of in (x, a, r, fold))
             low, high = r.min(), r.max()
             contexts.append(cell_fits.standardised(self.world.features, x))
-            scaled = (high - r) / (high - low)  # the model is one of costs
+            scaled = (r - low) / (high - low)
             batches.append(cell_fits.Batches(x, a, scaled, fold, (KINDS, ACTIONS), FOLDS, settings))
             ranges.append((low, high))
         fitted = cell_fits.fit(contexts, batches, settings).astype(float)
-        return [high - (high - low) * one for one, (low, high) in zip(fitted, ranges, strict=True)]
+        return [low + (high - low) * one for one, (low, high) in zip(fitted, ranges, strict=True)]
 
     def _own_observations(self):
         """The linear model or the one with random features, whichever predicts the rows of other folds better."""
@@ -181,9 +181,9 @@ class Logs:
     def check(self):
         """The models of the first log are those that s2bl itself fits."""
         (x, a, r, known), fold, features = self.drawn[0], self.folds[0], self.world.features
-        own = cross_fit(features[x[known]], a[known], -r[known], fold[known], ACTIONS)
+        own = cross_fit(features[x[known]], a[known], r[known], fold[known], ACTIONS)
         for j in range(FOLDS):
-            np.testing.assert_allclose(self.q[0][j], -own.predict(features, np.full(KINDS, j)), atol=1e-4)
+            np.testing.assert_allclose(self.q[0][j], own.predict(features, np.full(KINDS, j)), atol=1e-4)
         if self.world.missing_by is not None:
             settings = RewardModelSettings(folds=FOLDS, seed=self.seeds[0])
             own = cross_fit_observation(features[x], a, known, fold, ACTIONS, settings, nonlinear=True)
@@ -191,26 +191,23 @@ class Logs:
 
 
 def replicate(logs, i, kinds, draws):
-    """(value, low, high) of every estimator under every kind of interval; and whether a misfit is told."""
+    """Value, low, high and kind of every estimator under every kind of interval; and whether a mismatch is reported."""
     world, (x, a, r, known), fold, q, seen = logs.world, logs.drawn[i], logs.folds[i], logs.q[i], logs.seen[i]
     f = np.einsum("fxa,xa->fx", q, world.pi)[fold, x]
-    p, pi, q = world.pi0[x, a], world.pi[x, a], q[fold, x, a]
-    rows = KnownRows(r[known], p[known], pi[known], q[known], f[known], nu=0.001)
-    named = {name: ESTIMATORS.load(name).terms(rows) for name in NAMES[:-1]}
-    told = False
-    if seen is None:
-        named["ppi-dr"] = prediction_powered(known, doubly_robust_outcome(rows.r, rows.w, rows.q, rows.f), f)
-    else:
-        whole = KnownRows(q, p, pi, q, f, nu=0.001, tuned_on=rows)
-        for name, terms in named.items():
-            named[name] = completed(terms, ESTIMATORS.load(name).terms(whole).values, known, seen)
-        named["ppi-dr"] = named["dr"]
-        told = misfit(known, seen, np.stack([whole.w, whole.w * q])) is not None
-    found = {}
+    reward = np.where(known, r, 0.0)
+    sample = LoggedSample(a, world.pi0[x, a], reward, known, None, ACTIONS, q=q[fold, x, a], observed=seen)
+    policy = ScoredPolicy(sample, {PI.name: world.pi[x, a], VALUE_HAT.name: f}, nu=0.001)
+    named = {}
+    for name in NAMES:
+        (named[name],) = ESTIMATORS.load(name).compute(policy)
+    made = []
     for kind in kinds:
-        made = estimates(list(named.values()), IntervalSettings(kind, LEVEL, draws, logs.seeds[i]))
-        found[kind] = dict(zip(named, made, strict=True))
-    return found, told
+        settings = IntervalSettings(kind, LEVEL, draws, logs.seeds[i])
+        made += [
+            (name, estimate.value, interval)
+            for (name, estimate), interval in zip(named.items(), intervals(list(named.values()), settings), strict=True)
+        ]
+    return made, mismatch(policy) is not None
 
 
 def simulate(world, replications, draws):
@@ -218,20 +215,20 @@ def simulate(world, replications, draws):
     values = {name: np.empty(replications) for name in NAMES}
     covered = {name: {} for name in NAMES}  # name → interval → replications
     widths = {name: {} for name in NAMES}
-    told = np.zeros(replications)
+    reported = np.zeros(replications)
     for start in range(0, replications, AT_ONCE):
         logs = Logs(world, range(start, min(start + AT_ONCE, replications)))
         if start == 0 and world.own_models:
             logs.check()
         for i in logs.seeds:
-            found, told[i] = replicate(logs, i - start, kinds, draws)
-            for name, one in [named for kind in kinds for named in found[kind].items()]:
-                values[name][i] = one.value
-                if one.interval is not None:
-                    high = np.inf if one.high is None else one.high
-                    covered[name].setdefault(one.interval, np.empty(replications))[i] = one.low <= world.value <= high
-                    widths[name].setdefault(one.interval, np.empty(replications))[i] = high - one.low
-    return values, covered, widths, told
+            made, reported[i] = replicate(logs, i - start, kinds, draws)
+            for name, value, interval in made:
+                values[name][i] = value
+                if interval.kind is not None:
+                    low, high = interval.low, np.inf if interval.high is None else interval.high
+                    covered[name].setdefault(interval.kind, np.empty(replications))[i] = low <= world.value <= high
+                    widths[name].setdefault(interval.kind, np.empty(replications))[i] = high - low
+    return values, covered, widths, reported
 
 
 def is_kept(rate, check):
@@ -240,7 +237,7 @@ def is_kept(rate, check):
 
 def table(world, replications, draws):
     """The world's rows of the report, and the promises it breaks."""
-    values, covered, widths, told = simulate(world, replications, draws)
+    values, covered, widths, reported = simulate(world, replications, draws)
     columns = [kind for kind in CHECKS if any(kind in covered[name] for name in NAMES)]
     lines, broken = [], []
     for name in NAMES:
@@ -274,7 +271,7 @@ def table(world, replications, draws):
     if world.missing_by is None:
         words += f"The interval of `ppi-dr` is {narrower:.1%} narrower than that of `dr`."
     else:
-        words += f"A misfit of the model of missingness is told in {told.mean():.1%} of the logs."
+        words += f"A misfit of the model of missingness is reported in {reported.mean():.1%} of the logs."
     rule = "| --- |" + " ---: |" * (len(head) - 2) + " --- |"
     return "\n".join([words, "", f"| {' | '.join(head)} |", rule, *lines]), broken
 

@@ -29,12 +29,14 @@ from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, of_policy
-from s2bl_cli.evaluation.estimators.estimator import KnownRows, Terms
-from s2bl_cli.evaluation.estimators.os import shrunk
-from s2bl_cli.evaluation.estimators.switch_dr import switched
 from s2bl_cli.evaluation.evaluate import Evaluation, score_on_log
-from s2bl_cli.evaluation.intervals import IntervalSettings, estimates
 from s2bl_cli.evaluation.settings import EvaluateSettings
+from s2bl_cli.metrics.columns import PI, VALUE_HAT
+from s2bl_cli.metrics.estimate import Terms
+from s2bl_cli.metrics.estimators.os import shrunk
+from s2bl_cli.metrics.estimators.switch_dr import switched
+from s2bl_cli.metrics.intervals import IntervalSettings, intervals
+from s2bl_cli.metrics.sample import LoggedSample, ScoredPolicy
 from s2bl_cli.registry import ESTIMATORS
 
 NU, SWITCH, SHRINKAGE = 0.05, 1.5, 4.0
@@ -93,11 +95,13 @@ def made_rows(count, actions, seed=0):
     return {"a": a, "r": r, "p": pi0[np.arange(count), a].round(6), "pi": pi, "q": q}
 
 
-def known_rows(rows, nu=NU):
-    index = np.arange(len(rows["a"]))
-    f = (rows["pi"] * rows["q"]).sum(axis=1)
-    logged = rows["pi"][index, rows["a"]]
-    return KnownRows(rows["r"], rows["p"], logged, rows["q"][index, rows["a"]], f, nu)
+def scored_policy(rows, nu=NU):
+    count, actions = rows["pi"].shape
+    logged = np.arange(count), rows["a"]
+    known = np.ones(count, bool)
+    sample = LoggedSample(rows["a"], rows["p"], rows["r"], known, None, actions, q=rows["q"][logged])
+    columns = {PI.name: rows["pi"][logged], VALUE_HAT.name: (rows["pi"] * rows["q"]).sum(axis=1)}
+    return ScoredPolicy(sample, columns, nu)
 
 
 def obp_figures(rows, *, intervals):
@@ -120,18 +124,18 @@ def beside_obp(count):
     """Agreement and speed on the same rows."""
     rows = made_rows(count, 10, seed=1)
     peer = obp_figures(rows, intervals=True)
-    known = known_rows(rows)
     lines, broken = [], []
     for name, theirs in peer["values"].items():
         times = []
         for _ in range(15):
             started = time.perf_counter()
-            (own,) = estimates([own_terms_of(name, known)], IntervalSettings())
+            estimate = estimate_of(name, scored_policy(rows))  # afresh, as OBP does: weights are kept once computed
+            intervals([estimate], IntervalSettings())
             times.append(time.perf_counter() - started)
         ours, slow = statistics.median(times), peer["seconds"][name]
-        off = abs(own.value - theirs)
+        off = abs(estimate.value - theirs)
         lines.append(
-            f"| `{name}` | {own.value:.6f} | {theirs:.6f} | {off:.0e} | {1000 * ours:.2f} | {1000 * slow:.0f} | "
+            f"| `{name}` | {estimate.value:.6f} | {theirs:.6f} | {off:.0e} | {1000 * ours:.2f} | {1000 * slow:.0f} | "
             f"{slow / ours:,.0f} |"
         )
         if off > 1e-6:
@@ -144,12 +148,15 @@ def beside_obp(count):
     return broken
 
 
-def own_terms_of(name, rows):
+def estimate_of(name, policy):
+    """Ours, with OBP's parameters."""
+    rows = policy.known_rows
     if name == "switch-dr":
-        return Terms(switched(rows, SWITCH)[None])
+        return Terms(switched(rows, SWITCH)[None]).estimate
     if name == "os":
-        return Terms((shrunk(rows.w, SHRINKAGE) * rows.r)[None])
-    return ESTIMATORS.load(name).terms(rows)
+        return Terms((shrunk(rows.w, SHRINKAGE) * rows.r)[None]).estimate
+    (estimate,) = ESTIMATORS.load(name).compute(policy)
+    return estimate
 
 
 def write_policies(folder, count):

@@ -20,7 +20,8 @@ import pyarrow.parquet as pq
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.lineage import step_of
-from s2bl_cli.contract.logs.reading import LogArrays, open_logs, rows_to_a_batch
+from s2bl_cli.contract.logs.arrays import LogArrays
+from s2bl_cli.contract.logs.reading import open_logs, rows_per_batch
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.masking.rewrite import mask_log
@@ -59,7 +60,7 @@ def make_log(path: Path, rows: int) -> None:
         pi0=None,
     )
     spec = LogSpec(10, ContextSpec("uint8", (1, 28, 28)), ("label", "split"))
-    batch, size = log_batch(arrays, spec), rows_to_a_batch(spec.context)
+    batch, size = log_batch(arrays, spec), rows_per_batch(spec.context)
     with log_writer(str(path), spec, step_of("make-logs", {}), force=True) as writer:
         for start in range(0, rows, size):
             writer.write(batch.slice(start, size))

@@ -28,7 +28,7 @@ import pyarrow.parquet as pq
 from files import PEAK_PROGRAM, medians
 
 from s2bl_cli.contract.lineage import step_of
-from s2bl_cli.contract.logs.reading import rows_to_a_batch
+from s2bl_cli.contract.logs.reading import rows_per_batch
 from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
 from s2bl_cli.logging_policy.make_logs import write_labelled_log
 from s2bl_cli.logging_policy.settings import LoggingSettings
@@ -78,7 +78,7 @@ def drawing_and_writing(folder, rows, repeats, *, store):
 
     ours()
     table = pq.read_table(out)
-    group = rows_to_a_batch(data.context, 4 * ACTIONS)
+    group = rows_per_batch(data.context, 4 * ACTIONS)
 
     def peer():
         with open(theirs, "wb") as file:

@@ -36,7 +36,8 @@ from peers import run_in_peers
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.lineage import step_of
-from s2bl_cli.contract.logs.reading import LogArrays, open_logs, rows_to_a_batch
+from s2bl_cli.contract.logs.arrays import LogArrays
+from s2bl_cli.contract.logs.reading import open_logs, rows_per_batch
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 
@@ -234,7 +235,7 @@ def write_large(path, size=LARGE_BYTES):
     """Random pixels, which no compression shortens."""
     rng = np.random.default_rng(0)
     spec = LogSpec(ACTIONS, ContextSpec("uint8", (1, 28, 28)), ())
-    rows = rows_to_a_batch(spec.context)
+    rows = rows_per_batch(spec.context)
     pieces = math.ceil(size / (rows * FEATURES))
     contexts = (rng.integers(0, 256, (rows, 1, 28, 28), dtype=np.uint8) for _ in range(pieces))
     write_log(path, spec, (random_rows(rng, rows, context, ACTIONS) for context in contexts))

@@ -13,12 +13,12 @@ import inspect
 import os
 import re
 import sys
-import typing
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
 from s2bl_cli.app import VERBS, verb_command
+from s2bl_cli.commands.help_pages import argument_name, choices, metavar
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import (
@@ -40,6 +40,7 @@ from s2bl_cli.registry import (
     TABLES,
     Registry,
 )
+from s2bl_cli.settings import COMMON
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -77,44 +78,28 @@ def filled(text: str, page: Path) -> str:
 
 
 def flags(verb: str) -> str:
-    """The arguments and flags of a command, one table a panel of its help."""
-    hints = {name: p.annotation for name, p in inspect.signature(VERBS.load(verb)).parameters.items()}
-    panels: dict[str, list[tuple[str, ...]]] = {}
-    for parameter in verb_command(verb).params:
-        is_flag = parameter.opts[0].startswith("-")
-        panel = parameter.rich_help_panel or ("Options" if is_flag else "Arguments")
-        names = ", ".join(f"`{name}`" for name in parameter.opts) if is_flag else f"`{parameter.metavar}…`"
+    """The arguments and options of a command, one table per panel of its help."""
+    command = verb_command(verb)
+    hints = {name: p.annotation for name, p in inspect.signature(command.callback).parameters.items()}
+    panels: dict[str, list[tuple[str, ...]]] = {"Arguments": [], COMMON: []}
+    for parameter in command.params:
+        is_option = parameter.opts[0].startswith("-")
+        panel = (parameter.rich_help_panel or COMMON) if is_option else "Arguments"
+        names = ", ".join(f"`{name}`" for name in parameter.opts) if is_option else f"`{argument_name(parameter)}`"
         row = (names, _values(hints[parameter.name], parameter), _default(parameter), parameter.help)
         panels.setdefault(panel, []).append(row)
-    tables = [f"**{panel}**\n\n{_table(('', 'value', 'default', 'meaning'), rows)}" for panel, rows in panels.items()]
+    tables = [
+        f"**{panel}**\n\n{_table(('', 'value', 'default', 'meaning'), rows)}" for panel, rows in panels.items() if rows
+    ]
     return "\n\n".join(tables)
 
 
 def _values(hint: Any, parameter: Any) -> str:
-    if choices := list(_choices(hint)):
-        return ", ".join(f"`{choice}`" for choice in choices)
+    if listed := choices(hint):
+        return ", ".join(f"`{choice}`" for choice in listed)
     if not parameter.opts[0].startswith("-") or getattr(parameter, "is_flag", False):
         return ""
-    if parameter.metavar:
-        return f"`{parameter.metavar}`" + (", repeatable" if parameter.multiple else "")
-    plain = [kind for kind in _plain_types(hint) if kind is not type(None)]
-    return {int: "whole number", float: "number", str: "text"}[plain[0]]
-
-
-def _plain_types(hint: Any) -> Iterator[Any]:
-    """The types inside Annotated and unions."""
-    if isinstance(hint, type):
-        yield hint
-    for inner in typing.get_args(hint):
-        yield from _plain_types(inner)
-
-
-def _choices(hint: Any) -> Iterator[str]:
-    if typing.get_origin(hint) is typing.Literal:
-        yield from typing.get_args(hint)
-        return
-    for inner in typing.get_args(hint):
-        yield from _choices(inner)
+    return f"`{metavar(parameter, hint)}`" + (", repeatable" if parameter.multiple else "")
 
 
 def _default(parameter: Any) -> str:

@@ -5,7 +5,6 @@ of `report` fails or something downstream closed the pipe, 130 Ctrl-C, 143 SIGTE
 """
 
 import contextlib
-import inspect
 import io
 import os
 import signal
@@ -23,6 +22,13 @@ from s2bl_cli.errors import S2blError, one_line
 from s2bl_cli.registry import Entry, Registry
 
 _HELP_NAMES = {"help_option_names": ["-h", "--help"]}
+_NUMBERS = {
+    "float_parsing": "a number",
+    "int_parsing": "a whole number",
+    "int_parsing_size": "a whole number of fewer digits",
+    "int_from_float": "a whole number",
+}
+_WHOLE_HELP = {"help_option_names": ["--help"]}  # of a command: -h is an option of its own
 _LONGEST_MESSAGE = 4000  # a log with every fault there is stays far below
 
 VERBS = Registry(
@@ -34,22 +40,19 @@ VERBS = Registry(
         "evaluate": Entry("commands.evaluate:evaluate", "Score policies on logs."),
         "report": Entry("commands.report:report", "Make tables and figures of scores."),
         "methods": Entry("commands.methods:methods", "List the methods that train knows, with formula and source."),
-        "inspect": Entry("commands.inspect:inspect", "Say what a file is, in words."),
+        "inspect": Entry("commands.inspect:inspect", "Describe a log, policy, scores or checkpoint file."),
     },
 )
 
 
 def verb_command(name: str) -> Any:
     """A verb with all its flags."""
-    single = typer.Typer(add_completion=False, context_settings=_HELP_NAMES)
-    verb = VERBS.load(name)
-    single.command(name, help=_unwrapped(inspect.getdoc(verb) or ""))(verb)
+    from s2bl_cli.commands.help_pages import HelpCommand
+    from s2bl_cli.commands.options import with_shared_options
+
+    single = typer.Typer(add_completion=False, context_settings=_WHOLE_HELP)
+    single.command(name, cls=HelpCommand)(with_shared_options(VERBS.load(name)))
     return typer.main.get_command(single)
-
-
-def _unwrapped(text: str) -> str:
-    """A docstring with each paragraph on one line: the help wraps it to the terminal's own width."""
-    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 class S2blGroup(TyperGroup):
@@ -95,7 +98,7 @@ def _translated(run: Callable[[], Any]) -> int:
     """Run, and turn what is raised into a line on stderr and an exit code."""
     try:
         result = run()
-        sys.stdout.flush()  # here, where a full disk or a reader that has gone can still be told of
+        sys.stdout.flush()  # here, where a full disk or a reader that has gone can still be reported
     except S2blError as error:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
@@ -135,14 +138,27 @@ def _leave_stdout() -> None:
 
 
 def _usage(error: typer.TyperException) -> int:
-    """A wrong flag: the framework's own words, on one line, with where to look."""
+    """A wrong flag: the framework's message on one line, with where to look."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "s2bl"
-    message = error.format_message()
+    message = _without_pydantic(error)
     if type(error).__name__ == "NoArgsIsHelpError":  # `s2bl` alone: its message is the whole help
         sys.stderr.write(message + "\n")
         return error.exit_code
     return _fail(f"{one_line(message, 1000).rstrip('.')} (see: {command} --help)", error.exit_code)
+
+
+def _without_pydantic(error: typer.TyperException) -> str:
+    """typer checks values with pydantic, whose messages are for programmers, and leave out the value."""
+    message: str = error.format_message().replace("Value error, ", "")
+    details = getattr(error.__cause__, "errors", None)
+    if details is None:
+        return message
+    for detail in details():
+        wanted = _NUMBERS.get(detail["type"])
+        if wanted is not None:
+            message = message.replace(detail["msg"], f"must be {wanted}, found {one_line(repr(detail['input']), 40)}")
+    return message
 
 
 @contextlib.contextmanager

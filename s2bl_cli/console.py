@@ -1,4 +1,4 @@
-"""What people read: words and progress on stderr, the machine-readable summary on stdout.
+"""What people read: messages and progress on stderr, the machine-readable summary on stdout.
 
 Progress is a rich bar on a terminal, and plain lines at intervals elsewhere (CI logs).
 """
@@ -29,7 +29,7 @@ def few_steps(steps: int) -> str:
 
 @dataclass(frozen=True)
 class Console:
-    """How a command speaks. `quiet` silences words and progress; errors and warnings are always told."""
+    """How a command prints. `quiet` suppresses messages and progress; errors and warnings are always printed."""
 
     quiet: bool = False
     as_json: bool = False

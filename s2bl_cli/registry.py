@@ -35,7 +35,8 @@ class Registry:
         if name not in self.entries:
             known = ", ".join(self.entries)
             raise SettingError(f"unknown {self.kind} {name!r}: it must be one of {known}")
-        return load_target(self.entries[name].target)
+        target = load_target(self.entries[name].target)
+        return target[name] if isinstance(target, dict) else target  # a file of several has a literal table of them
 
 
 def load_target(target: str) -> Any:
@@ -147,109 +148,90 @@ SELECTORS = Registry(
 LABEL_METRICS = Registry(
     "metric with labels",
     {
-        "argmax-accuracy": Entry(
-            "evaluation.metrics.argmax_accuracy:METRIC", "share of rows whose likeliest action is the label"
-        ),
-        "sampled-accuracy": Entry(
-            "evaluation.metrics.sampled_accuracy:METRIC", "expected share of drawn actions that are the label"
-        ),
-        "true-risk": Entry("evaluation.metrics.true_risk:METRIC", "expected cost of drawn actions; lower is better"),
-        "class-accuracy": Entry("evaluation.metrics.class_accuracy:METRIC", "argmax accuracy in the rows of one class"),
+        "argmax-accuracy": Entry("metrics.labels:METRICS", "share of rows whose likeliest action is the label"),
+        "sampled-accuracy": Entry("metrics.labels:METRICS", "expected share of drawn actions that are the label"),
+        "true-risk": Entry("metrics.labels:METRICS", "expected cost of drawn actions; lower is better"),
+        "class-accuracy": Entry("metrics.labels:METRICS", "argmax accuracy in the rows of one class"),
     },
 )
 
 ESTIMATORS = Registry(
     "estimator",
     {
-        "ips": Entry("evaluation.estimators.ips:ESTIMATOR", "inverse propensity score: mean(w·r), w = π/p"),
-        "tips": Entry("evaluation.estimators.tips:ESTIMATOR", "truncated IPS: mean(r·π/max(ν,p))"),
-        "snips": Entry("evaluation.estimators.snips:ESTIMATOR", "self-normalised IPS: Σw·r/Σw"),
-        "dm": Entry(
-            "evaluation.estimators.dm:ESTIMATOR", "direct method: mean of a cross-fitted reward model, mean(f)"
-        ),
-        "dr": Entry("evaluation.estimators.dr:ESTIMATOR", "doubly robust: mean(f + w·(r − q))"),
-        "sndr": Entry("evaluation.estimators.sndr:ESTIMATOR", "self-normalised doubly robust: mean(f) + Σw·(r − q)/Σw"),
-        "switch-dr": Entry("evaluation.estimators.switch_dr:ESTIMATOR", "doubly robust where w ≤ t, direct elsewhere"),
-        "ix": Entry(
-            "evaluation.estimators.ix:ESTIMATOR", "implicit exploration: mean(π·r/(p + γ)), with a lower bound"
-        ),
-        "ls": Entry("evaluation.estimators.ls:ESTIMATOR", "logarithmic smoothing of w·r, with a lower bound"),
-        "lse": Entry("evaluation.estimators.lse:ESTIMATOR", "log-sum-exponential of w·r"),
-        "os": Entry("evaluation.estimators.os:ESTIMATOR", "optimistic shrinkage: mean(r·λw/(w² + λ))"),
-        "beta-ips": Entry("evaluation.estimators.beta_ips:ESTIMATOR", "IPS with the baseline of least variance"),
-        "empirical-ips": Entry(
-            "evaluation.estimators.empirical_ips:ESTIMATOR", "the paper's empirical IPS: untruncated"
-        ),
-        "ppi-dr": Entry(
-            "evaluation.estimators.ppi_dr:prediction_powered", "doubly robust, sharpened by the rows without feedback"
-        ),
+        "ips": Entry("metrics.estimators.ips:ESTIMATOR", "inverse propensity score: mean(w·r), w = π/p"),
+        "tips": Entry("metrics.estimators.tips:ESTIMATOR", "truncated IPS: mean(r·π/max(ν,p))"),
+        "snips": Entry("metrics.estimators.snips:ESTIMATOR", "self-normalised IPS: Σw·r/Σw"),
+        "ix": Entry("metrics.estimators.ix:ESTIMATOR", "implicit exploration: mean(π·r/(p + γ)), with a lower bound"),
+        "ls": Entry("metrics.estimators.ls:ESTIMATOR", "logarithmic smoothing of w·r, with a lower bound"),
+        "lse": Entry("metrics.estimators.lse:ESTIMATOR", "log-sum-exponential of w·r"),
+        "os": Entry("metrics.estimators.os:ESTIMATOR", "optimistic shrinkage: mean(r·λw/(w² + λ))"),
+        "beta-ips": Entry("metrics.estimators.beta_ips:ESTIMATOR", "IPS with the baseline of least variance"),
+        "dm": Entry("metrics.estimators.dm:ESTIMATOR", "direct method: mean of a cross-fitted reward model, mean(f)"),
+        "dr": Entry("metrics.estimators.dr:ESTIMATOR", "doubly robust: mean(f + w·(r − q))"),
+        "sndr": Entry("metrics.estimators.sndr:ESTIMATOR", "self-normalised doubly robust: mean(f) + Σw·(r − q)/Σw"),
+        "switch-dr": Entry("metrics.estimators.switch_dr:ESTIMATOR", "doubly robust where w ≤ t, direct elsewhere"),
+        "ppi-dr": Entry("metrics.estimators.ppi_dr:ESTIMATOR", "doubly robust, sharpened by the rows without feedback"),
+        "empirical-ips": Entry("metrics.estimators.empirical_ips:ESTIMATOR", "the paper's empirical IPS: untruncated"),
     },
 )
 
 DIVERGENCES = Registry(
     "divergence",
     {
-        "kl-exact": Entry("evaluation.divergences:exact_kl", "KL(π‖π₀) from the whole distributions (needs pi0)"),
-        "kl-sampled": Entry("evaluation.divergences:sampled_kl", "KL(π‖π₀) from the logged actions: mean(w·ln w)"),
-        "kl-paper": Entry("evaluation.divergences:paper_kl", "the paper's per-action estimator of KL(π‖π₀)"),
-        "reverse-kl-exact": Entry("evaluation.divergences:exact_kl", "KL(π₀‖π) from the whole distributions"),
+        "kl-exact": Entry("metrics.divergences:METRICS", "KL(π‖π₀) from the whole distributions (needs pi0)"),
+        "kl-sampled": Entry("metrics.divergences:METRICS", "KL(π‖π₀) from the logged actions: mean(w·ln w)"),
+        "kl-paper": Entry("metrics.divergences:METRICS", "the paper's per-action estimator of KL(π‖π₀)"),
+        "reverse-kl-exact": Entry("metrics.divergences:METRICS", "KL(π₀‖π) from the whole distributions"),
         "reverse-kl-sampled": Entry(
-            "evaluation.divergences:sampled_reverse_kl", "KL(π₀‖π) from the logged actions: mean(ln p − ln π)"
+            "metrics.divergences:METRICS", "KL(π₀‖π) from the logged actions: mean(ln p − ln π)"
         ),
-        "reverse-kl-paper": Entry(
-            "evaluation.divergences:paper_reverse_kl", "the paper's per-action estimator of KL(π₀‖π)"
-        ),
+        "reverse-kl-paper": Entry("metrics.divergences:METRICS", "the paper's per-action estimator of KL(π₀‖π)"),
     },
 )
 
 BOUNDS = Registry(
     "bound",
     {
-        "theorem1-bound": Entry("evaluation.bounds:risk_bound", "the paper's upper bound of the true risk"),
-        "estimator-error-bound": Entry(
-            "evaluation.bounds:estimator_error_bound", "the paper's bound of the error of kl-paper"
-        ),
-        "reverse-estimator-error-bound": Entry(
-            "evaluation.bounds:estimator_error_bound", "the same for reverse-kl-paper"
-        ),
+        "theorem1-bound": Entry("metrics.bounds:METRICS", "the paper's upper bound of the true risk"),
+        "estimator-error-bound": Entry("metrics.bounds:METRICS", "the paper's bound of the error of kl-paper"),
+        "reverse-estimator-error-bound": Entry("metrics.bounds:METRICS", "the same for reverse-kl-paper"),
     },
 )
 
 HEALTH = Registry(
     "health figure",
     {
-        "health": Entry("evaluation.health:health", "2 trust, 1 caution, 0 do not trust; the reason is the note"),
-        "ess": Entry("evaluation.health:health", "effective sample size of the known rows: (Σw)²/Σw²"),
-        "ess-share": Entry("evaluation.health:health", "ess as a share of the known rows"),
-        "weight-p50": Entry("evaluation.health:health", "median weight"),
-        "weight-p99": Entry("evaluation.health:health", "99 % quantile of the weights"),
-        "weight-max": Entry("evaluation.health:health", "largest weight"),
+        "ess": Entry("metrics.health:METRICS", "effective sample size of the known rows: (Σw)²/Σw²"),
+        "ess-share": Entry("metrics.health:METRICS", "ess as a share of the known rows"),
+        "mean-weight": Entry("metrics.health:METRICS", "mean weight: 1 where the propensities are right"),
+        "weight-p50": Entry("metrics.health:METRICS", "median weight"),
+        "weight-p99": Entry("metrics.health:METRICS", "99 % quantile of the weights"),
+        "weight-max": Entry("metrics.health:METRICS", "largest weight"),
         "weight-share": Entry(
-            "evaluation.health:weight_shares", "histogram of the weights: the share of the known rows in each bin"
+            "metrics.health:METRICS", "histogram of the weights: the share of the known rows in each bin"
         ),
-        "mean-weight": Entry("evaluation.health:health", "mean weight: 1 where the propensities are right"),
-        "truncated-share": Entry("evaluation.health:health", "share of rows with a propensity below ν"),
+        "truncated-share": Entry("metrics.health:METRICS", "share of rows with a propensity below ν"),
         "unsupported-share": Entry(
-            "evaluation.health:health", "share of the policy's choices that are of actions never logged"
+            "metrics.health:METRICS", "share of the policy's choices that are of actions never logged"
         ),
+        "health": Entry("metrics.health:METRICS", "2 trust, 1 caution, 0 do not trust; the reason is the note"),
     },
 )
 
-METRICS = Registry(
-    "metric",
-    {
-        **LABEL_METRICS.entries,
-        **ESTIMATORS.entries,
-        **DIVERGENCES.entries,
-        **BOUNDS.entries,
-        **HEALTH.entries,
-    },
-)
+METRIC_GROUPS = {
+    "labels": LABEL_METRICS,
+    "value": ESTIMATORS,
+    "divergence": DIVERGENCES,
+    "bound": BOUNDS,
+    "health": HEALTH,
+}
+
+METRICS = Registry("metric", {name: entry for table in METRIC_GROUPS.values() for name, entry in table.entries.items()})
 
 TABLES = Registry(
     "table",
     {
-        "main": Entry("reporting.tables.main:build", "rows dataset/τ/ρ, one column a method, mean ± std over seeds"),
+        "main": Entry("reporting.tables.main:build", "rows dataset/τ/ρ, one column per method, mean ± std over seeds"),
         "full": Entry("reporting.tables.full:build", "as main, with a row for every model too"),
         "regulariser-only": Entry(
             "reporting.tables.regulariser_only:build", "the regularisers alone beside the whole objectives"
@@ -267,7 +249,7 @@ FIGURES = Registry(
     "figure",
     {
         "known-rows": Entry(
-            "reporting.figures.known_rows:FIGURE", "accuracy against the number of known rows, a line a method"
+            "reporting.figures.known_rows:FIGURE", "accuracy against the number of known rows, a line per method"
         ),
         "missing-ratio": Entry(
             "reporting.figures.missing_ratio:FIGURE", "accuracy against the ratio of missing to known rows"
@@ -292,8 +274,8 @@ FORMATS = Registry(
     "format",
     {
         "md": Entry("reporting.formats.markdown:render", "markdown to paste; best in bold, second underlined"),
-        "latex": Entry("reporting.formats.latex:render", "a LaTeX table; needs the package booktabs"),
-        "csv": Entry("reporting.formats.csv_text:render", "one line a cell, unrounded"),
+        "latex": Entry("reporting.formats.latex:render", "a LaTeX table; needs the packages booktabs and graphicx"),
+        "csv": Entry("reporting.formats.csv_text:render", "one line per cell, unrounded"),
         "json": Entry("reporting.formats.json_text:render", "tables, verdicts, claims and commands for programs"),
         "html": Entry(
             "reporting.formats.html:render", "one page with tables, figures, verdicts and the commands that remake it"

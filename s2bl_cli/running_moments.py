@@ -1,6 +1,5 @@
 """Mean and standard deviation of values that arrive in batches; memory does not grow with their number."""
 
-import math
 from typing import Any
 
 import numpy as np
@@ -33,10 +32,3 @@ class RunningMoments:
     @property
     def std(self) -> Any:
         return np.sqrt(np.maximum(self._squares / max(self.count, 1), 0))
-
-    @property
-    def standard_error(self) -> float | None:
-        """Of the mean of numbers; None where fewer than two leave it unknown."""
-        if self.count < 2:
-            return None
-        return math.sqrt(max(float(self._squares), 0.0) / (self.count - 1) / self.count)

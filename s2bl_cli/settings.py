@@ -17,7 +17,8 @@ from typing import Any
 
 from s2bl_cli.errors import SettingError, one_line
 
-MANY = 1000  # numbers to a flag
+MANY = 1000  # numbers per flag
+COMMON = "Common options"  # the panel of the help that most people need, and all that -h shows
 
 _METADATA = "s2bl"
 _MEMBERS = "s2bl-members"
@@ -57,6 +58,7 @@ class Declaration:
     recorded: bool = True  # part of the lineage; False for what does not change the result (threads, device)
     metavar: str | None = None
     many: bool = False  # numbers, comma-separated: the rule is each one's
+    panel: str | None = None  # of the help; None: the command decides
 
 
 def setting(
@@ -68,9 +70,10 @@ def setting(
     recorded: bool = True,
     metavar: str | None = None,
     many: bool = False,
+    panel: str | None = None,
 ) -> Any:
     """A dataclass field that is also a flag."""
-    declared = Declaration(help, rule, choices, recorded, metavar, many)
+    declared = Declaration(help, rule, choices, recorded, metavar, many, panel)
     return dataclasses.field(default=default, metadata={_METADATA: declared})
 
 

@@ -47,7 +47,9 @@ def score(value: float, method: str = "wce-s2bl", seed: int | None = 0, **change
     """A policy's argmax accuracy on the log a.parquet. The policy's name and digest follow from how it was trained."""
     trained = {**_TRAINED, "method": method, "seed": seed}
     trained |= {name: change for name, change in changes.items() if name in trained or name not in SCHEMA.names}
-    scored = {"log": "a.parquet", "log_sha256": "a", "split": "test", "metric": "argmax-accuracy", "label": None,
+    data = (trained["dataset"], trained["tau"])
+    digest = "a" if data == ("sample", 10.0) else "-".join(map(str, data))  # one log per dataset and τ
+    scored = {"log": "a.parquet", "log_sha256": digest, "split": "test", "metric": "argmax-accuracy", "label": None,
               "value": value, "stderr": 0.01, "low": None, "high": None, "level": None, "interval": None, "rows": 1000,
               "note": None}  # fmt: skip
     name = "-".join(str(part) for part in trained.values())

@@ -19,9 +19,11 @@ from s2bl_cli import registry
 from s2bl_cli.app import VERBS
 from s2bl_cli.contract.history import read_history
 from s2bl_cli.contract.policies import NetworkSpec, read_policy
+from s2bl_cli.contract.scores import read_scores
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
 from s2bl_cli.objectives.methods import METHODS, Method
 from s2bl_cli.registry import Entry
+from s2bl_cli.reporting.quantities import quantity
 from s2bl_cli.settings import Between
 from s2bl_cli.training.candidates import Candidate
 from s2bl_cli.training.data import TrainingData, joined
@@ -73,6 +75,8 @@ def additions(monkeypatch: pytest.MonkeyPatch, fresh_command: None) -> dict[str,
         for name, entry in eval("{" + line + "}", {"Entry": Entry, "Method": Method}).items():
             assert name not in entries
             monkeypatch.setitem(entries, name, entry)
+            if table in registry.METRIC_GROUPS.values():
+                monkeypatch.setitem(registry.METRICS.entries, name, entry)  # made of the groups on import
             assert isinstance(entry, Method) or registry.load_target(entry.target) is not None
             added.setdefault(where[1], []).append(name)
     return added
@@ -104,6 +108,26 @@ def test_examples_are_trained_scored_and_reported(
     assert [line.split("|")[1].strip() for line in report.stdout.splitlines()[4:6]] == ["2", "50"]
     only = run("report", "s.parquet", "--where", "most=50")
     assert only.code == 0, only.stderr
+
+
+def test_examples_are_measured_and_reported_by_their_titles(
+    run: Callable[..., Any], log: Path, additions: dict[str, list[str]], tmp_path: Path
+) -> None:
+    """By hand: uniform of three actions has its label among the top three always; `es` is mean((1/3) r/p^0.9)."""
+    assert run("evaluate", "uniform", "--logs", log, "--metrics", "labels,value", "-o", "s.parquet").code == 0
+    scores = [row for row in read_scores(["s.parquet"])[0].to_pylist() if row["policy"] == "uniform"]
+    measured = {row["metric"]: row for row in scores if row["label"] is None}
+    assert measured["top3-accuracy"]["value"] == 1
+    rows = blobs(rows=600, known=0.5)
+    known = rows.is_test
+    terms = -rows.cost[known] / 3 / rows.propensity[known].astype(float) ** 0.9
+    assert measured["es"]["value"] == pytest.approx(terms.mean(), rel=1e-6)
+    assert measured["es"]["stderr"] == pytest.approx(terms.std(ddof=1) / np.sqrt(len(terms)), rel=1e-6)
+    table = run("report", "s.parquet", "--table", "ope").stdout
+    assert re.search(r"\| ES +\|", table)
+    assert quantity("es").title == "Expected reward by ES"
+    assert "| `es` | exponential smoothing: mean(π·r/p^α) |" in generate.PARTS["estimators"](PAGE)
+    assert "| `top3-accuracy` |" in generate.PARTS["label-metrics"](PAGE)
 
 
 def test_examples_are_selected_by_folds(run: Callable[..., Any], log: Path, additions: dict[str, list[str]]) -> None:

@@ -30,7 +30,7 @@ FLOORS = (
     {"app"},
     {"commands"},
     {"reporting", "inspection", "masking", "evaluation", "training", "logging_policy"},
-    {"objectives"},
+    {"objectives", "metrics"},
     {"reward_models"},
     {"policies", "features"},
     {"datasets"},

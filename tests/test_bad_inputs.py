@@ -173,7 +173,7 @@ def tensors(change: Callable[[dict[str, Any]], Any]) -> Callable[[Path, Path], A
 
 
 def first_row_5(rule: str, value: str) -> tuple[str, ...]:
-    return (rule, f"1 row, the first is row 5 with {value}", "mend or drop these rows")
+    return (rule, f"1 row, the first is row 5 with {value}", "fix or drop these rows")
 
 
 PROPENSITY, COST = "propensity must be in (0, 1]", "cost must be finite, or null where feedback is missing"

@@ -42,7 +42,7 @@ def log(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     pq.write_table(pq.read_table(path), path, row_group_size=50)
     with pytest.MonkeyPatch.context() as patch, open_logs([str(path)]) as opened:
         patch.setattr(data, "PART_BYTES", 100 * data.row_bytes(opened, ()))
-        assert len(opened.stretches) == 8
+        assert len(opened.row_groups) == 8
         yield path
 
 

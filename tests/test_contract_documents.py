@@ -215,7 +215,8 @@ def test_command_lines_of_a_whole_pipeline():
     trained = Step("train", settings, "0.1.0", (source("logs", "b", masked),))
     scored = Step("evaluate", {}, "0.1.0", (source("policy", "c", trained), source("logs", "a", made)))
     assert command_lines(scored) == [
-        "s2bl make-logs --dataset fmnist --tau 10.0 --store-distribution -o 1-make-logs.parquet",
+        's2bl make-logs --dataset fmnist --tau 10.0 --store-distribution --data-dir "$S2BL_DATA_DIR" '
+        "-o 1-make-logs.parquet",
         "s2bl mask --rho 0.2 --seed 0 1-make-logs.parquet -o 2-mask.parquet",
         "s2bl train --reg wce --lam 0.1 --hidden 100,50 --seed 3 2-mask.parquet -o 3-train.safetensors",
         "s2bl evaluate 3-train.safetensors --logs 1-make-logs.parquet -o out.parquet",

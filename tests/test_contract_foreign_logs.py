@@ -1,5 +1,6 @@
 """Logs that other tools made: other forms, other names, several files; and files that are no logs at all."""
 
+import json
 import os
 import re
 import threading
@@ -12,11 +13,12 @@ import pytest
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.input_files import open_input
+from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.errors import ContractError, InputFileError, SettingError
 
-END = " (rows count from 0); mend or drop these rows"
+END = " (rows count from 0); fix or drop these rows"
 ROWS = [[1, 2], [3, 4], [5, 6], [7, 8]]  # the contexts of `write_plain`'s four rows
 
 
@@ -309,8 +311,9 @@ def test_all_schema_faults_are_told_in_one_message(tmp_path, write_plain):
         y=["cat"] * 4, split=[1] * 4,
     )  # fmt: skip
     told = (
-        f"{path}: column 'action' must be whole numbers, found string (number the actions from 0; with polars: "
-        "pl.col('action').rank('dense') - 1); "
+        f"{path}: column 'action' must be whole numbers, found string (number the actions from 0, every file by "
+        "the same mapping; with polars: "
+        "pl.col('action').replace_strict({'first': 0, 'second': 1})); "
         "no column 'propensity' for the propensity: name it with --propensity-column; "
         "column 'cost' must be numbers, found string; "
         "column 'y' must be whole numbers, found string (name another with --label-column, or '' for none); "
@@ -320,6 +323,27 @@ def test_all_schema_faults_are_told_in_one_message(tmp_path, write_plain):
     )
     with pytest.raises(ContractError, match=whole(told)):
         read(path, label_column="y")
+
+
+def test_the_advice_for_text_actions_numbers_all_files_alike(tmp_path, write_plain):
+    """The second file has one action only: by its rank it would be number 0."""
+    files = {"one.parquet": ["first", "second"] * 2, "two.parquet": ["second"] * 4}
+    for name, action in files.items():
+        path = write_plain(tmp_path / name, action=action)
+        with pytest.raises(ContractError) as caught:
+            read(path)
+        advice = re.search(r"with polars: (.*\}\))\)", str(caught.value))[1]
+        pl.read_parquet(path).with_columns(eval(advice)).write_parquet(path)
+    assert read([str(tmp_path / name) for name in files]).action.tolist() == [0, 1, 0, 1, 1, 1, 1, 1]
+
+
+def test_the_advice_for_json_lines_reads_them(tmp_path, run):
+    path = tmp_path / "log.jsonl"
+    pl.DataFrame({"x": [1.0, 2.0], "action": [0, 1], "propensity": [0.5, 0.5], "cost": [0.0, -1.0]}).write_ndjson(path)
+    ran = run("inspect", path)
+    assert "pl.read_ndjson(…).write_parquet(…)" in ran.stderr
+    pl.read_ndjson(path).write_parquet(tmp_path / "log.parquet")
+    assert read(str(tmp_path / "log.parquet"), context_columns="x").action.tolist() == [0, 1]
 
 
 @pytest.mark.parametrize(
@@ -341,7 +365,7 @@ def test_columns_that_only_bear_a_name_of_the_contract(tmp_path, write_plain, co
     path = write_plain(tmp_path / "log.parquet", **columns)
     with open_logs([path], LogColumns(**flags)) as log:
         arrays = log.read()
-        assert [name for name, _ in log.set_aside] == aside
+        assert [name for name, _ in log.ignored_columns] == aside
     assert arrays.label is None
     assert arrays.pi0 is None
     assert arrays.is_test.tolist() == [bool(flags.get("split_column"))] * 4
@@ -363,10 +387,10 @@ def test_actions_that_are_probably_not_counted_from_0(tmp_path, write_plain, act
     path = write_plain(tmp_path / "log.parquet", action=action)
     said = (
         f"{path}: action 0 is never logged, the smallest is {doubted}: actions are counted from 0, so that there are "
-        f"{max(action) + 1} of them here; number them anew, or say how many there are with --actions"
+        f"{max(action) + 1} of them here; renumber them, or say how many there are with --actions"
     )
     with open_logs([path], LogColumns(actions=actions)) as log:
-        assert log.doubts == (() if doubted is None else (said,))
+        assert log.warnings == (() if doubted is None else (said,))
 
 
 def test_a_log_of_ours_is_not_doubted(tmp_path, write_log):
@@ -374,7 +398,7 @@ def test_a_log_of_ours_is_not_doubted(tmp_path, write_log):
     write_log(tmp_path / "log.parquet", rows=1, actions=50)
     with open_logs([str(tmp_path / "log.parquet")]) as log:
         assert log.read().action[0] > 0
-        assert log.doubts == ()
+        assert log.warnings == ()
 
 
 @pytest.mark.parametrize(
@@ -610,6 +634,28 @@ def test_an_empty_part_is_no_hindrance(tmp_path, write_plain):
     assert read([str(tmp_path / "empty.parquet"), full]).context.tolist() == ROWS
 
 
+def test_a_folder_is_called_by_its_own_name(parts, tmp_path, run):
+    """In messages, outputs, scores and lineages, not by its first file."""
+    with open_logs([str(parts)]) as log:
+        assert (log.name, log.base_name, log.stem) == (str(parts), "parts", "parts")
+        assert {source.name for source in log.sources} == {"parts"}
+    assert run("mask", "parts", "--rho", 0.5).code == 0
+    assert (tmp_path / "parts-rho0.5.parquet").exists()
+    with open_logs(["parts-rho0.5.parquet"]) as masked:
+        assert command_lines(masked.lineages[0]) == ["s2bl mask --rho 0.5 --seed 0 parts -o out.parquet"]
+    assert run("inspect", "parts").stdout.startswith("parts: logs, made by another tool\n")
+    facts = json.loads(run("inspect", "parts/", "--json").stdout)
+    assert (facts["name"], facts["files"]) == ("parts/", 3)
+    with open_logs([str(parts / "a.parquet"), str(parts)]) as log:
+        assert (log.name, log.base_name) == (f"{parts}/a.parquet and 1 more", "a.parquet")
+
+
+def test_faults_in_a_folder_name_the_folder(parts, write_plain, run):
+    write_plain(parts / "z.parquet", propensity=[0.5, 0.0, 0.5, 0.5])
+    ran = run("mask", "parts", "--rho", 0.5)
+    assert ran.stderr == f"s2bl: parts: propensity must be in (0, 1]: 1 row, the first is row 13 with 0.0{END}\n"
+
+
 # --- what is no log -------------------------------------------------------------------------------------
 
 NO_LOGS = {
@@ -618,6 +664,26 @@ NO_LOGS = {
         b"context,action\n1,2\n",
         "{} is not a Parquet file (it starts with b'cont', not b'PAR1'): "
         "it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)",
+    ),
+    "JSON lines": (
+        b'{"context": [1, 2], "action": 0}\n{"context": [3, 4], "action": 1}\n',
+        "{} is not a Parquet file (it starts with b'{{\"co', not b'PAR1'): "
+        "it looks like JSON lines; convert it, for example with polars: pl.read_ndjson(…).write_parquet(…)",
+    ),
+    "a long JSON line": (
+        b'{"context": [' + b"1, " * 1000 + b"1]}\n",
+        "{} is not a Parquet file (it starts with b'{{\"co', not b'PAR1'): "
+        "it looks like JSON lines; convert it, for example with polars: pl.read_ndjson(…).write_parquet(…)",
+    ),
+    "JSON": (
+        b'[{"context": [1, 2], "action": 0},\n{"context": [3, 4], "action": 1}]\n',
+        "{} is not a Parquet file (it starts with b'[{{\"c', not b'PAR1'): "
+        "it looks like JSON; convert it, for example with polars: pl.read_json(…).write_parquet(…)",
+    ),
+    "JSON laid out in lines": (
+        b'{\n  "context": [[1, 2], [3, 4]]\n}\n',
+        "{} is not a Parquet file (it starts with b'{{\\n ', not b'PAR1'): "
+        "it looks like JSON; convert it, for example with polars: pl.read_json(…).write_parquet(…)",
     ),
     "other bytes": (b"\x00\x01\x02", "{} is not a Parquet file (it starts with b'\\x00\\x01\\x02', not b'PAR1')"),
     "start only": (b"PAR1 and then", "{} is a truncated Parquet file (its end is missing): copy or make it again"),
@@ -730,7 +796,7 @@ def test_mask_says_what_it_drops_and_doubts(tmp_path, write_plain, run):
     assert ran.code == 0
     assert ran.stderr.splitlines() == [
         f"warning: {path}: action 0 is never logged, the smallest is 1: actions are counted from 0, so that there are "
-        "3 of them here; number them anew, or say how many there are with --actions",
+        "3 of them here; renumber them, or say how many there are with --actions",
         "warning: column 'cost' is dropped: a log's cost is another thing; to have this one carried along, rename it",
         "warning: column 'label' is dropped: a log's label is another thing; to have this one carried along, rename it",
     ]
@@ -745,6 +811,6 @@ def test_a_name_of_another_format_is_refused(tmp_path, write_plain, run, words, 
     stem, suffix = name.split(".")
     assert (ran.code, ran.stderr) == (
         2,
-        f"s2bl: {name} would hold Parquet, not {suffix}: name it {stem}.parquet\n",
+        f"s2bl: {name} would be written as parquet, not as {suffix.lower()}: name it {stem}.parquet\n",
     )
     assert [file.name for file in tmp_path.iterdir()] == ["log.parquet"]

@@ -1,7 +1,6 @@
 """The log file in s2bl's own form: what is written is read again, and what is wrong is told, all of it at once."""
 
-import dataclasses
-import io
+import contextlib
 import json
 import re
 import tempfile
@@ -17,13 +16,11 @@ from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs import reading
 from s2bl_cli.contract.logs.columns import LogColumns
-from s2bl_cli.contract.logs.footer import Footer
-from s2bl_cli.contract.logs.reading import LogArrays, open_logs
-from s2bl_cli.contract.thrift import read_struct
+from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.errors import ContractError, InputFileError
 
 NAN, INF = float("nan"), float("inf")
-END = " (rows count from 0); mend or drop these rows"
+END = " (rows count from 0); fix or drop these rows"
 
 
 def whole(message):
@@ -434,77 +431,43 @@ def test_a_file_cut_short_is_told(tmp_path, write_log):
 @pytest.fixture(scope="module")
 def sound_log(tmp_path_factory, write_log):
     path = tmp_path_factory.mktemp("damage") / "log.parquet"
-    arrays = write_log(path, 30, row_group=10, seed=1)
-    return path, path.read_bytes(), arrays
+    write_log(path, 30, row_group=10, seed=1)
+    return path, path.read_bytes()
 
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_damage_anywhere_is_told_or_harmless(sound_log, data):
-    """A byte overwritten anywhere gives a clear error or the very same rows, never another exception."""
-    _, sound, _ = sound_log
-    is_told_or_harmless(sound_log, data.draw(st.integers(0, len(sound) - 1)), data.draw(st.integers(0, 255)))
+def test_damage_anywhere_is_refused_or_readable(sound_log, data):
+    """A byte overwritten anywhere gives a clear error or a log, never another exception.
 
-
-@pytest.mark.parametrize("column", ["context", "action", "propensity", "cost", "split"])
-@pytest.mark.parametrize("byte", [8, 18])  # the encodings BIT_PACKED, for levels, and BYTE_STREAM_SPLIT
-def test_damage_to_a_page_header_is_told_or_harmless(sound_log, column, byte):
-    """Page headers have no checksum."""
-    path, sound, _ = sound_log
-    path.write_bytes(sound)
-    with path.open("rb") as handle:
-        (start,) = [chunk.start for chunk in Footer(handle).groups[1] if chunk.column == column]
-        handle.seek(start)
-        read_struct(handle)
-        places = range(start, handle.tell())
-    told = [is_told_or_harmless(sound_log, at, byte) for at in places]
-    assert any(told)
-
-
-@pytest.mark.parametrize(("sound_byte", "byte"), [(14, 0), (14, 2), (2, 0), (ord("b"), ord("p"))])
-def test_damage_to_the_footer_is_told_or_harmless(sound_log, sound_byte, byte):
-    """14 is lz4 and the type of contexts, 2 the repetition of costs and the type of actions, b a letter of `label`."""
-    path, sound, _ = sound_log
-    path.write_bytes(sound)
-    footer = len(sound) - 8 - pq.read_metadata(path).serialized_size
-    schema = sound.index(b"ARROW:schema")
-    places = [at for at in range(footer, schema) if sound[at] == sound_byte]
-    told = [is_told_or_harmless(sound_log, at, byte) for at in places]
-    assert any(told)
-
-
-def is_told_or_harmless(sound_log, at, byte):
-    """Whether damage is told; where it is not, the rows must be the same."""
-    path, sound, written = sound_log
+    (Page headers and the footer have no checksum: what is damaged there may be read as other values.)
+    """
+    path, sound = sound_log
+    at, byte = data.draw(st.integers(0, len(sound) - 1)), data.draw(st.integers(0, 255))
     content = bytearray(sound)
     content[at] = byte
     path.write_bytes(content)
-    try:
-        with open_logs([str(path)], verify=True) as log:
-            read = log.read()
-    except (ContractError, InputFileError):
-        return True
-    for field in dataclasses.fields(LogArrays):
-        was, now = getattr(written, field.name), getattr(read, field.name)
-        assert now is not None, f"byte {at} made {byte}: no {field.name}"
-        assert now.tobytes() == was.tobytes(), f"byte {at} made {byte}: another {field.name}"
-    return False
+    with contextlib.suppress(ContractError, InputFileError), open_logs([str(path)], verify=True) as log:
+        log.read()
 
 
-@pytest.mark.parametrize(
-    "header",
-    [
-        pytest.param(b"\x19" * 5000, id="lists of lists without end"),
-        pytest.param(b"\x1c" * 5000, id="structs of structs without end"),
-        pytest.param(b"\x19\xf3" + b"\xff" * 8 + b"\x7f" + bytes(1000), id="a list longer than the file"),
-        pytest.param(b"\x18" + b"\xff" * 8 + b"\x7f" + bytes(1000), id="a text longer than the file"),
-        pytest.param(b"\x15" + b"\xff" * 20, id="a number without end"),
-        pytest.param(b"\x1d\x00", id="a kind that there is not"),
-    ],
-)
-def test_a_header_of_nonsense_is_no_struct(header):
-    with pytest.raises(ValueError, match=r"^its metadata cannot be read$"):
-        read_struct(io.BytesIO(header))
+def test_damage_to_any_page_is_refused(sound_log):
+    """Checksums cover all of a page behind its header. Here, the last 4 bytes of each column in each row group."""
+    path, sound = sound_log
+    path.write_bytes(sound)
+    metadata = pq.read_metadata(path)
+    for chunk in (metadata.row_group(i).column(j) for i in range(3) for j in range(metadata.num_columns)):
+        start = chunk.data_page_offset if chunk.dictionary_page_offset is None else chunk.dictionary_page_offset
+        end = start + chunk.total_compressed_size
+        for at in range(end - 4, end):
+            content = bytearray(sound)
+            content[at] ^= 1 << (at % 8)
+            path.write_bytes(content)
+            with (
+                pytest.raises(InputFileError, match="is a damaged Parquet file"),
+                open_logs([str(path)], verify=True) as log,
+            ):
+                log.read()
 
 
 def test_a_page_header_of_nonsense_is_damage(tmp_path, write_log, run):
@@ -519,17 +482,6 @@ def test_a_page_header_of_nonsense_is_damage(tmp_path, write_log, run):
     ran = run("mask", "--rho", "0.5", path)
     assert ran.code == 2
     assert "is a damaged Parquet file" in ran.stderr
-
-
-def test_a_footer_that_disagrees_with_itself_is_told(tmp_path, write_log, run):
-    path = tmp_path / "log.parquet"
-    write_log(path)
-    content = path.read_bytes()
-    path.write_bytes(content.replace(b"\x05label", b"\x05Label", 1))  # its name in the schema, of two places
-    ran = run("inspect", path)
-    assert (ran.code, ran.stdout) == (2, "")
-    told = "the schemas of its footer disagree"
-    assert ran.stderr == f"s2bl: {path} is a damaged Parquet file ({told}): copy or make it again\n"
 
 
 # --- the document and the declared context ----------------------------------------------------------------

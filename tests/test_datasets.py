@@ -1,10 +1,12 @@
-"""Image data sets from tiny files of exactly the official layouts, and what is said of files that are not such."""
+"""Image datasets from tiny files in the official layouts, and the errors for files in other layouts."""
 
 import functools
 import gzip
+import json
 import os
 import pickle
 import struct
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +16,7 @@ import numpy as np
 import platformdirs
 import pytest
 
+import s2bl_cli
 from s2bl_cli.datasets import cifar10, cifar100, emnist, fmnist, mnist
 from s2bl_cli.datasets.emnist import _CLASSES as EMNIST_CLASSES
 from s2bl_cli.datasets.labelled import LabelledData
@@ -84,7 +87,7 @@ def test_idx_elsewhere_below_the_folder(tmp_path: Path, folder: str) -> None:
     check_idx(load("fmnist", tmp_path), 10)
 
 
-def test_fmnist_and_mnist_beside_each_other_are_not_confused(tmp_path: Path) -> None:
+def test_fmnist_and_mnist_in_one_folder_are_not_confused(tmp_path: Path) -> None:
     write_idx(tmp_path / "FashionMNIST" / "raw")
     assert "MNIST is not in ROOT" in complaint("mnist", tmp_path)
 
@@ -92,7 +95,7 @@ def test_fmnist_and_mnist_beside_each_other_are_not_confused(tmp_path: Path) -> 
 @pytest.mark.parametrize("zipped", [False, True])
 @pytest.mark.parametrize("split", EMNIST_SPLITS)
 def test_emnist(tmp_path: Path, split: str, zipped: bool) -> None:
-    """The official letters are labelled 1 to 26; ours begin at 0."""
+    """The official labels of letters are 1 to 26; ours start at 0."""
     prefixes = (f"emnist-{split}-train", f"emnist-{split}-test")
     write_idx(tmp_path / "EMNIST" / "raw", prefixes, first_label=int(split == "letters"), zipped=zipped)
     official = {"mnist": 10, "digits": 10, "letters": 26, "balanced": 47, "bymerge": 47, "byclass": 62}
@@ -100,23 +103,23 @@ def test_emnist(tmp_path: Path, split: str, zipped: bool) -> None:
     assert official == EMNIST_CLASSES
 
 
-def test_letters_labelled_from_0_are_refused(tmp_path: Path) -> None:
+def test_letters_labelled_from_0_are_rejected(tmp_path: Path) -> None:
     raw = tmp_path / "EMNIST" / "raw"
     write_idx(raw, ("emnist-letters-train", "emnist-letters-test"))
     (raw / "emnist-letters-train-labels-idx1-ubyte").write_bytes(idx(np.array([0, 1, 2, 26], np.uint8)))
     assert complaint("emnist", tmp_path, emnist_split="letters") == (
         "ROOT/EMNIST/raw/emnist-letters-train-labels-idx1-ubyte: labels must be 1 to 26 in EMNIST (letters), "
-        "found 0 to 26"
+        "found 0 to 26: download the official file"
     )
 
 
-def test_absent_idx_files_are_named(tmp_path: Path) -> None:
+def test_missing_idx_files_are_named(tmp_path: Path) -> None:
     write_idx(tmp_path / "MNIST" / "raw")
     (tmp_path / "MNIST/raw/t10k-images-idx3-ubyte").unlink()
     (tmp_path / "MNIST/raw/train-labels-idx1-ubyte").unlink()
     assert complaint("mnist", tmp_path) == (
-        "MNIST is not in ROOT, which must have MNIST/raw/ with train-labels-idx1-ubyte, t10k-images-idx3-ubyte "
-        "(plain or .gz); say where it is with --data-dir FOLDER, or fetch it with --download"
+        "MNIST is not in ROOT, which must contain MNIST/raw/ with train-labels-idx1-ubyte, t10k-images-idx3-ubyte "
+        "(plain or .gz): give its folder with --data-dir FOLDER, or download it with --download"
     )
 
 
@@ -126,50 +129,50 @@ NAMED = {"images": "train-images-idx3-ubyte", "labels": "train-labels-idx1-ubyte
 
 
 @pytest.mark.parametrize(
-    ("what", "content", "said"),
+    ("what", "content", "expected"),
     [
         (
             "images",
             LABELS,
             "is not an IDX file of bytes with 3 dimensions (it starts with b'\\x00\\x00\\x08\\x01', not "
-            "b'\\x00\\x00\\x08\\x03'): get the official file",
+            "b'\\x00\\x00\\x08\\x03'): download the official file",
         ),
         (
             "labels",
             b"",
             "is not an IDX file of bytes with 1 dimension (it starts with b'', not b'\\x00\\x00\\x08\\x01'): "
-            "get the official file",
+            "download the official file",
         ),
-        ("images", IMAGES[:9], "is a truncated IDX file (its header is cut off): get it again"),
+        ("images", IMAGES[:9], "is a truncated IDX file (its header is incomplete): download it again"),
         (
             "images",
             IMAGES[:-1],
-            "is a damaged IDX file: its header says 4 × 28 × 28 = 3136 bytes, found 3135: get it again",
+            "is a damaged IDX file: its header declares 4 × 28 × 28 = 3136 bytes, found 3135: download it again",
         ),
         (
             "images",
             IMAGES + b"x",
-            "is a damaged IDX file: its header says 4 × 28 × 28 = 3136 bytes, found 3137: get it again",
+            "is a damaged IDX file: its header declares 4 × 28 × 28 = 3136 bytes, found 3137: download it again",
         ),
         (
             "images",
             idx(images(4, 1, (28, 27))),
-            "must be 28 × 28, found 28 × 27: get the official file",
+            "must be 28 × 28, found 28 × 27: download the official file",
         ),
-        ("images", idx(images(4, 1, (0, 28))), "must be 28 × 28, found 0 × 28: get the official file"),
+        ("images", idx(images(4, 1, (0, 28))), "must be 28 × 28, found 0 × 28: download the official file"),
         ("labels", LABELS[:-1] + b"\x0a", ": labels must be 0 to 9 in FashionMNIST, found 1 to 10"),
-        ("labels", idx(np.array([1, 2], np.uint8)), "labels-idx1-ubyte has 2 labels: get both again"),
+        ("labels", idx(np.array([1, 2], np.uint8)), "labels-idx1-ubyte has 2 labels: download both again"),
         ("labels", gzip.compress(LABELS, mtime=0)[:-4], "cannot be read ("),
         ("labels", gzip.compress(LABELS, mtime=0)[:-8] + bytes(8), "cannot be read (CRC check failed"),
-        ("labels", b"\x1f\x8b" + bytes(20), "cannot be read (Unknown compression method): get it again"),
+        ("labels", b"\x1f\x8b" + bytes(20), "cannot be read (Unknown compression method): download it again"),
     ],
 )
-def test_damaged_idx(tmp_path: Path, what: str, content: bytes, said: str) -> None:
+def test_damaged_idx(tmp_path: Path, what: str, content: bytes, expected: str) -> None:
     write_idx(tmp_path / "FashionMNIST" / "raw")
     (tmp_path / "FashionMNIST/raw" / NAMED[what]).write_bytes(content)
-    told = complaint("fmnist", tmp_path)
-    assert said in told
-    assert NAMED[what] in told
+    message = complaint("fmnist", tmp_path)
+    assert expected in message
+    assert NAMED[what] in message
 
 
 def test_no_images_at_all(tmp_path: Path) -> None:
@@ -201,7 +204,7 @@ def write_cifar_binary(root: Path, dataset: str, seed: int = 0) -> None:
     (root / folder).mkdir()
     for at, name in enumerate(names):
         pixels, label = cifar_content(dataset, at, seed)
-        coarse = [np.full((2, 1), 77, np.uint8)] if dataset == "cifar100" else []  # 77 is no fine label's place
+        coarse = [np.full((2, 1), 77, np.uint8)] if dataset == "cifar100" else []  # 77: a coarse label, ignored
         (root / folder / name).write_bytes(np.concatenate([*coarse, label[:, None], pixels], axis=1).tobytes())
 
 
@@ -273,7 +276,7 @@ def test_cifar_pickled(tmp_path: Path, dataset: str, writer: str) -> None:
 
 
 def test_our_python_2_pickles_are_pickles() -> None:
-    """The test's own writer, against the ordinary unpickler."""
+    """The writer of this test, checked with the ordinary unpickler."""
     read = pickle.loads(python_2_pickle(cifar_dict("cifar10", 0)), encoding="bytes")
     assert read.keys() == cifar_dict("cifar10", 0).keys()
     assert np.array_equal(read[b"data"], cifar_content("cifar10", 0)[0])
@@ -287,14 +290,14 @@ def test_binary_is_preferred(tmp_path: Path) -> None:
     check_cifar(load("cifar10", tmp_path), "cifar10", seed=2)
 
 
-def test_absent_cifar_names_both_layouts(tmp_path: Path) -> None:
+def test_missing_cifar_names_both_layouts(tmp_path: Path) -> None:
     assert complaint("cifar100", tmp_path) == (
-        "CIFAR-100 is not in ROOT, which must have cifar-100-binary/ with train.bin, test.bin; or cifar-100-python/ "
-        "with train, test; say where it is with --data-dir FOLDER, or fetch it with --download"
+        "CIFAR-100 is not in ROOT, which must contain cifar-100-binary/ with train.bin, test.bin; or cifar-100-python/ "
+        "with train, test: give its folder with --data-dir FOLDER, or download it with --download"
     )
-    told = complaint("cifar10", tmp_path)
-    assert "cifar-10-batches-bin/ with data_batch_1.bin, data_batch_2.bin" in told
-    assert "cifar-10-batches-py/ with data_batch_1, data_batch_2" in told
+    message = complaint("cifar10", tmp_path)
+    assert "cifar-10-batches-bin/ with data_batch_1.bin, data_batch_2.bin" in message
+    assert "cifar-10-batches-py/ with data_batch_1, data_batch_2" in message
 
 
 @pytest.mark.parametrize(("size", "found"), [(0, 0), (1, 1), (3072, 3072), (2 * 3073 - 1, 6145)])
@@ -302,8 +305,8 @@ def test_wrong_record_size(tmp_path: Path, size: int, found: int) -> None:
     write_cifar_binary(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-bin/data_batch_2.bin").write_bytes(bytes(size))
     assert complaint("cifar10", tmp_path) == (
-        "ROOT/cifar-10-batches-bin/data_batch_2.bin is not a CIFAR binary file: it must be a multiple of 3073 bytes, "
-        f"found {found}: get it again"
+        "ROOT/cifar-10-batches-bin/data_batch_2.bin is not a CIFAR binary file: its size must be a multiple of 3073 "
+        f"bytes, found {found}: download it again"
     )
 
 
@@ -311,33 +314,37 @@ def test_cifar_label_out_of_range_names_its_file(tmp_path: Path) -> None:
     write_cifar_binary(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-bin/data_batch_4.bin").write_bytes(bytes([10]) + bytes(3072))
     assert complaint("cifar10", tmp_path) == (
-        "ROOT/cifar-10-batches-bin/data_batch_4.bin: labels must be 0 to 9, found others: get the official file"
+        "ROOT/cifar-10-batches-bin/data_batch_4.bin: labels must be 0 to 9, found other values: download the official "
+        "file"
     )
 
 
 PIXELS = np.zeros((2, 3072), np.uint8)
 
 
+OTHER_LABELS = ": labels must be 0 to 9, found other values: download the official file"
+
+
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "expected"),
     [
-        ({b"data": PIXELS, b"labels": [0, 10]}, ": labels must be 0 to 9, found others: get the official file"),
-        ({b"data": PIXELS, b"labels": [0, -1]}, ": labels must be 0 to 9, found others: get the official file"),
-        ({b"data": PIXELS, b"labels": [0, 2**80]}, ": labels must be 0 to 9, found others: get the official file"),
-        ({b"data": PIXELS, b"labels": [0]}, ": 'labels' must be a list of 2 whole numbers: get the official file"),
-        ({b"data": PIXELS}, ": 'labels' must be a list of 2 whole numbers: get the official file"),
-        ({b"data": PIXELS, b"labels": [0, 0.5]}, ": 'labels' must be a list of 2 whole numbers"),
-        ({b"labels": [0, 1]}, ": 'data' must be an array of rows × 3072 bytes: get the official file"),
+        ({b"data": PIXELS, b"labels": [0, 10]}, OTHER_LABELS),
+        ({b"data": PIXELS, b"labels": [0, -1]}, OTHER_LABELS),
+        ({b"data": PIXELS, b"labels": [0, 2**80]}, OTHER_LABELS),
+        ({b"data": PIXELS, b"labels": [0]}, ": 'labels' must be a list of 2 integers: download the official file"),
+        ({b"data": PIXELS}, ": 'labels' must be a list of 2 integers: download the official file"),
+        ({b"data": PIXELS, b"labels": [0, 0.5]}, ": 'labels' must be a list of 2 integers"),
+        ({b"labels": [0, 1]}, ": 'data' must be an array of rows × 3072 bytes: download the official file"),
         ({b"data": PIXELS[:, 1:], b"labels": [0, 1]}, ": 'data' must be an array of rows × 3072 bytes"),
         ({b"data": PIXELS.astype(np.int32), b"labels": [0, 1]}, ": 'data' must be an array of rows × 3072 bytes"),
         ({b"data": PIXELS.astype(object), b"labels": [0, 1]}, ": 'data' must be an array of rows × 3072 bytes"),
-        ([PIXELS, [0, 1]], " is not a CIFAR file: it must hold a dict, found list"),
+        ([PIXELS, [0, 1]], " is not a CIFAR file: it must contain a dict, found list: download the official file"),
     ],
 )  # fmt: skip
-def test_pickle_with_another_content(tmp_path: Path, content: Any, said: str) -> None:
+def test_pickle_with_other_content(tmp_path: Path, content: Any, expected: str) -> None:
     write_cifar_pickled(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-py/data_batch_3").write_bytes(pickle.dumps(content, protocol=2))
-    assert f"ROOT/cifar-10-batches-py/data_batch_3{said}" in complaint("cifar10", tmp_path)
+    assert f"ROOT/cifar-10-batches-py/data_batch_3{expected}" in complaint("cifar10", tmp_path)
 
 
 WHOLE = python_2_pickle(cifar_dict("cifar10", 2))
@@ -347,9 +354,9 @@ WHOLE = python_2_pickle(cifar_dict("cifar10", 2))
 def test_damaged_pickle(tmp_path: Path, content: bytes) -> None:
     write_cifar_pickled(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-py/data_batch_3").write_bytes(content)
-    told = complaint("cifar10", tmp_path)
-    assert told.startswith("ROOT/cifar-10-batches-py/data_batch_3 is a damaged CIFAR pickle (")
-    assert told.endswith("): get it again")
+    message = complaint("cifar10", tmp_path)
+    assert message.startswith("ROOT/cifar-10-batches-py/data_batch_3 is a damaged CIFAR pickle (")
+    assert message.endswith("): download it again")
 
 
 EMNIST_FILES = [
@@ -367,9 +374,7 @@ EMNIST_FILES = [
         *((f"{data} pickled", f"{files[2]}/{name}") for data, files in CIFAR_FILES.items() for name in files[3][-2:]),
     ],
 )
-def test_every_official_file_that_is_cut_off_or_another_is_named(
-    tmp_path: Path, layout: str, file: str, change: str
-) -> None:
+def test_every_truncated_or_foreign_file_is_named(tmp_path: Path, layout: str, file: str, change: str) -> None:
     dataset, _, form = layout.partition(" ")
     if dataset == "emnist":
         write_idx(tmp_path / "EMNIST/raw", ("emnist-mnist-train", "emnist-mnist-test"), zipped=form == "zipped")
@@ -379,9 +384,9 @@ def test_every_official_file_that_is_cut_off_or_another_is_named(
     path = tmp_path / file
     whole = path.read_bytes()
     path.write_bytes({"cut": whole[: len(whole) * 2 // 3], "other": b"<html>not found</html>", "empty": b""}[change])
-    told = complaint(dataset, tmp_path)
-    assert told.startswith(f"ROOT/{file}")
-    assert "get it again" in told or "get the official file" in told
+    message = complaint(dataset, tmp_path)
+    assert message.startswith(f"ROOT/{file}")
+    assert "download it again" in message or "download the official file" in message
 
 
 class Reduced:
@@ -414,24 +419,24 @@ def malicious(marker: Path) -> dict[str, tuple[bytes, str]]:
 
 
 @pytest.mark.parametrize("attack", malicious(Path("x")))
-def test_malicious_pickle_is_refused_and_does_not_run(tmp_path: Path, attack: str) -> None:
+def test_malicious_pickle_is_rejected_and_does_not_run(tmp_path: Path, attack: str) -> None:
     content, found = malicious(tmp_path / "marker")[attack]
     write_cifar_pickled(tmp_path, "cifar10")
     (tmp_path / "cifar-10-batches-py/data_batch_3").write_bytes(content)
-    told = complaint("cifar10", tmp_path)
+    message = complaint("cifar10", tmp_path)
     assert not (tmp_path / "marker").exists()
-    assert told.startswith("ROOT/cifar-10-batches-py/data_batch_3: a CIFAR pickle must hold arrays only, found ")
-    assert told.endswith(f"{found}: do not trust this file") or attack in ("open", "numpy load", "numpy")
+    assert message.startswith("ROOT/cifar-10-batches-py/data_batch_3: a CIFAR pickle must contain only arrays, found ")
+    assert message.endswith(f"{found}: do not trust this file") or attack in ("open", "numpy load", "numpy")
 
 
 def test_the_attacks_would_work(tmp_path: Path) -> None:
-    """Or the test before this one would check nothing."""
+    """Otherwise the previous test would check nothing."""
     marker = tmp_path / "marker"
     pickle.loads(malicious(marker)["os.system"][0])
     assert marker.exists()
 
 
-# --- where from ---
+# --- folders and downloads ---
 
 
 def test_download_that_fails_is_one_line(
@@ -450,24 +455,24 @@ def test_download_that_fails_is_one_line(
     ran = run("make-logs", *flags, "--download", "-o", "x.parquet")
     assert ran.code == 2
     assert ran.stderr == (
-        "s2bl: EMNIST could not be fetched (Error downloading train-images-idx3-ubyte.gz): check the network, or put "
-        f"the files into {tmp_path / 'new'} yourself\n"
+        "s2bl: EMNIST could not be downloaded (Error downloading train-images-idx3-ubyte.gz): check the network, or "
+        f"copy the files to {tmp_path / 'new'} by hand\n"
     )
     assert calls == [{"root": str(tmp_path / "new"), "train": True, "download": True, "split": "letters"}]
     assert not (tmp_path / "x.parquet").exists()
 
 
 @pytest.mark.parametrize("dataset", ["fmnist", "mnist", "cifar10", "cifar100"])
-def test_download_fetches_both_parts_and_only_if_absent(
+def test_download_gets_both_splits_only_if_missing(
     tmp_path: Path, dataset: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from torchvision import datasets
 
-    fetched: list[bool] = []
+    downloaded: list[bool] = []
 
     def fetch(root: str, train: bool, download: bool) -> None:
         assert download
-        fetched.append(train)
+        downloaded.append(train)
         if train and dataset in IDX_SETS:
             write_idx(Path(root) / IDX_SETS[dataset][1] / "raw")
         elif train:
@@ -478,7 +483,7 @@ def test_download_fetches_both_parts_and_only_if_absent(
     for _ in range(2):
         data = load(dataset, tmp_path, download=True)
         assert data.name == dataset
-        assert fetched == [True, False]
+        assert downloaded == [True, False]
 
 
 def test_download_without_torchvision(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -486,17 +491,46 @@ def test_download_without_torchvision(tmp_path: Path, monkeypatch: pytest.Monkey
     with pytest.raises(RunError) as caught:
         load("cifar10", tmp_path, download=True)
     assert str(caught.value) == (
-        "--download needs torchvision, which does not import here (import of torchvision.datasets halted; None in "
-        "sys.modules): install the build that belongs to your torch"
+        "--download needs torchvision, which cannot be imported (import of torchvision.datasets halted; None in "
+        "sys.modules): install the build that matches your version of torch"
     )
 
 
 def test_default_folder_is_the_platforms_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("S2BL_DATA_DIR", raising=False)
     monkeypatch.setattr(platformdirs, "user_cache_path", lambda name: tmp_path / "cache" / name)
     assert DatasetSettings().folder() == tmp_path / "cache" / "s2bl"
     write_idx(tmp_path / "cache" / "s2bl" / "MNIST" / "raw")
     check_idx(mnist.load(DatasetSettings(dataset="mnist")), 10)
     assert DatasetSettings(data_dir="here").folder() == Path("here")
+
+
+def test_the_environment_can_name_the_folder(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("S2BL_DATA_DIR", "from-environment")
+    assert DatasetSettings().folder() == DatasetSettings(data_dir="").folder() == Path("from-environment")
+    assert DatasetSettings(data_dir="here").folder() == Path("here")
+
+
+def test_printed_commands_run_as_printed(
+    tmp_path: Path, run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a shell, in an empty folder: the commands of a lineage make the same bytes. Data sets lie where
+    S2BL_DATA_DIR says, which may have a space."""
+    data, elsewhere, program = tmp_path / "my data", tmp_path / "elsewhere", tmp_path / "bin" / "s2bl"
+    write_idx(data / "FashionMNIST" / "raw")
+    monkeypatch.setenv("S2BL_DATA_DIR", str(data))
+    assert run("make-logs", "--dataset", "fmnist", "--epochs", 1, "--tau", 3, "-o", "logs.parquet").code == 0
+    assert run("mask", "logs.parquet", "--known", 2, "-o", "masked.parquet").code == 0
+    (lines,) = json.loads(run("inspect", "masked.parquet", "--json").stdout)["lineages"]
+    assert '--data-dir "$S2BL_DATA_DIR" ' in lines[0]
+    elsewhere.mkdir()
+    program.parent.mkdir()
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m s2bl_cli "$@"\n')
+    program.chmod(0o755)
+    root = str(Path(s2bl_cli.__file__).parents[1])
+    environment = {**os.environ, "PATH": f"{program.parent}:{os.environ['PATH']}", "PYTHONPATH": root}
+    subprocess.run(["sh", "-ec", "\n".join(lines)], check=True, cwd=elsewhere, env=environment, capture_output=True)
+    assert (elsewhere / "out.parquet").read_bytes() == (tmp_path / "masked.parquet").read_bytes()
 
 
 def test_batches_are_slices_in_order(tmp_path: Path) -> None:

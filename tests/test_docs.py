@@ -19,7 +19,7 @@ from s2bl_cli.app import VERBS, app, verb_command
 from s2bl_cli.contract.history import HistoryRow
 from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.contract.scores import SCHEMA
-from s2bl_cli.evaluation.health import WEIGHT_EDGES
+from s2bl_cli.metrics.health import WEIGHT_EDGES
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]

@@ -4,6 +4,7 @@ import itertools
 import json
 import math
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from statistics import NormalDist
 from typing import Any
@@ -14,38 +15,46 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2bl_cli.evaluation.balance import misfit
-from s2bl_cli.evaluation.estimators import os as shrinkage
-from s2bl_cli.evaluation.estimators import switch_dr
-from s2bl_cli.evaluation.estimators.estimator import Estimator, KnownRows, Terms
-from s2bl_cli.evaluation.estimators.ppi_dr import doubly_robust_outcome, prediction_powered
-from s2bl_cli.evaluation.intervals import (
-    IntervalSettings,
-    bernstein_half_width,
-    completed,
-    estimates,
-    normal_quantile,
-    standard_error,
-)
+from s2bl_cli.metrics.columns import PI, VALUE_HAT
+from s2bl_cli.metrics.estimate import Estimate, Terms, difference, mean_estimate, standard_error
+from s2bl_cli.metrics.estimators import dr, ppi_dr, switch_dr
+from s2bl_cli.metrics.estimators import os as shrinkage
+from s2bl_cli.metrics.intervals import IntervalSettings, bernstein_half_width, intervals, normal_quantile
+from s2bl_cli.metrics.metric import Metric
+from s2bl_cli.metrics.missing_feedback import completed, mismatch
+from s2bl_cli.metrics.sample import KnownRows, LoggedSample, ScoredPolicy
 from s2bl_cli.registry import ESTIMATORS
 
-OF_KNOWN_ROWS = [name for name in ESTIMATORS.names if name != "ppi-dr"]
 
-
-def _estimator(name: str) -> Estimator:
-    estimator: Estimator = ESTIMATORS.load(name)
+def _estimator(name: str) -> Metric:
+    estimator: Metric = ESTIMATORS.load(name)
     return estimator
 
 
-def _value(name: str, rows: KnownRows) -> float:
-    terms = _estimator(name).terms(rows)
+def _terms(name: str, rows: KnownRows) -> Terms:
+    terms: Terms | None = _module(name).terms(rows)
     assert terms is not None
-    return terms.estimate
+    return terms
 
 
-def _rows(r: Any, p: Any, pi: Any, q: Any = None, f: Any = None, nu: float = 0.0) -> KnownRows:
-    arrays = [None if x is None else np.asarray(x, np.float64) for x in (r, p, pi, q, f)]
-    return KnownRows(*arrays, nu)  # type: ignore[arg-type]
+def _module(name: str) -> Any:
+    """The estimator's file."""
+    return import_module("s2bl_cli." + ESTIMATORS.entries[name].target.partition(":")[0])
+
+
+def _value(name: str, rows: KnownRows) -> float:
+    return _terms(name, rows).estimate.value
+
+
+def _error(terms: Terms) -> float:
+    error = terms.estimate.stderr
+    assert error is not None
+    return error
+
+
+def _rows(r: Any, p: Any, pi: Any, q: Any = (), f: Any = (), nu: float = 0.0) -> KnownRows:
+    r, p, pi, q, f = (np.asarray(x, np.float64) for x in (r, p, pi, q, f))
+    return KnownRows(r, p, pi, q, f, nu)
 
 
 def _random_rows(n: int = 200, seed: int = 0, low: float = 0.0) -> KnownRows:
@@ -53,6 +62,13 @@ def _random_rows(n: int = 200, seed: int = 0, low: float = 0.0) -> KnownRows:
     return _rows(
         rng.uniform(low, 1, n), rng.uniform(0.1, 0.9, n), rng.uniform(0, 0.9, n), rng.random(n), rng.random(n), 0.2
     )
+
+
+def _scored(rows: KnownRows, known: Any = None, **changes: Any) -> ScoredPolicy:
+    """Rows of which some are known, as a metric sees them."""
+    known = np.ones(rows.n, bool) if known is None else known
+    sample = LoggedSample(np.zeros(rows.n, np.int32), rows.p, rows.r, known, None, 1, **changes)
+    return ScoredPolicy(sample, {PI.name: rows.pi, VALUE_HAT.name: rows.f}, rows.nu)
 
 
 # Weights 1/2, 3, 1; rewards 1, 0, 1; models q 0.5 0.5 1 and f 0.4 0.2 0.6.
@@ -91,7 +107,7 @@ def test_switch_and_shrinkage_by_hand() -> None:
     assert shrinkage.shrunk(THREE.w, 2.0) == pytest.approx([1 / 2.25, 6 / 11, 2 / 3])
 
 
-@pytest.mark.parametrize("name", [name for name in OF_KNOWN_ROWS if name not in ("ix", "ls", "lse", "os", "dm")])
+@pytest.mark.parametrize("name", [name for name in ESTIMATORS.names if name not in ("ix", "ls", "lse", "os", "dm")])
 def test_the_logging_policy_has_the_mean_reward(name: str) -> None:
     """All weights are 1; with a model that is right for it, where one is needed."""
     rng = np.random.default_rng(1)
@@ -104,7 +120,7 @@ def test_the_logging_policy_has_the_mean_reward(name: str) -> None:
 def test_biased_estimators_approach_ips_as_rows_grow(name: str) -> None:
     """The same rows over and over: γ and λ vanish, the rest stays."""
     few = _random_rows(40)
-    many = KnownRows(*(np.tile(x, 2500) for x in (few.r, few.p, few.pi, few.q, few.f)), few.nu)  # type: ignore[arg-type]
+    many = _rows(*(np.tile(x, 2500) for x in (few.r, few.p, few.pi, few.q, few.f)), nu=few.nu)
     ips = _value("ips", few)
     assert abs(_value(name, many) - ips) < 0.02 * ips
     assert abs(_value(name, many) - ips) < abs(_value(name, few) - ips)
@@ -129,32 +145,27 @@ def test_without_a_model_dr_is_ips_and_sndr_snips() -> None:
     bare = KnownRows(rows.r, rows.p, rows.pi, zero, zero, rows.nu)
     assert _value("dr", bare) == pytest.approx(_value("ips", rows))
     assert _value("sndr", bare) == pytest.approx(_value("snips", rows))
-    assert switch_dr.switched(rows, math.inf) == pytest.approx(_estimator("dr").terms(rows).values[0])  # type: ignore[union-attr]
+    assert switch_dr.switched(rows, math.inf) == pytest.approx(dr.terms(rows).values[0])
     assert switch_dr.switched(rows, -1.0) == pytest.approx(rows.f)
 
 
 def test_estimators_for_rewards_from_zero_on_refuse_others() -> None:
     rows = _random_rows(low=-1)
-    assert _estimator("ls").terms(rows) is None
-    assert _estimator("lse").terms(rows) is None
-    terms = _estimator("ix").terms(rows)
-    assert terms is not None
-    assert terms.lower_bound is None
+    for name in ("ls", "lse"):
+        assert _module(name).terms(rows) is None
+        assert list(_estimator(name).compute(_scored(rows))) == []
+    assert _terms("ix", rows).lower_bound is None
 
 
 def test_a_policy_that_never_does_what_was_logged_has_no_snips() -> None:
     rows = _rows([1, 0], [0.5, 0.5], [0, 0])
-    (found,) = estimates([_estimator("snips").terms(rows)], IntervalSettings())  # type: ignore[list-item]
-    assert found is None
+    assert math.isnan(_value("snips", rows))
 
 
-@pytest.mark.parametrize("name", OF_KNOWN_ROWS)
+@pytest.mark.parametrize("name", ESTIMATORS.names)
 def test_estimators_go_by_their_names_and_document_domain_limits_and_source(name: str) -> None:
-    estimator = _estimator(name)
-    assert estimator.name == name
-    module = ESTIMATORS.entries[name].target.partition(":")[0].replace(".", "/")
-    text = (Path(__file__).parent.parent / "s2bl_cli" / f"{module}.py").read_text()
-    assert all(f"\n{word}: " in text for word in ("Domain", "Limits", "Source"))
+    assert _estimator(name).name == name
+    assert all(f"\n{word}: " in _module(name).__doc__ for word in ("Domain", "Limits", "Source"))
 
 
 # --- beside Open Bandit Pipeline ---
@@ -189,40 +200,76 @@ def test_the_same_as_open_bandit_pipeline(name: str) -> None:
 
 def test_normal_interval_of_a_mean_by_hand() -> None:
     values = np.array([1.0, 2.0, 6.0])
-    (found,) = estimates([Terms(values[None])], IntervalSettings(level=0.9))
-    assert found is not None
     error = values.std(ddof=1) / math.sqrt(3)
-    assert found.stderr == pytest.approx(error)
-    assert (found.low, found.high) == pytest.approx((3 - 1.6448536 * error, 3 + 1.6448536 * error), rel=1e-6)
-    assert (found.interval, found.rows) == ("normal", 3)
+    for estimate in (Terms(values[None]).estimate, mean_estimate(values)):
+        (interval,) = intervals([estimate], IntervalSettings(level=0.9))
+        assert (estimate.value, estimate.rows, estimate.stderr) == (3, 3, pytest.approx(error))
+        assert estimate.influence == pytest.approx([-2, -1, 3])
+        ends = (3 - 1.6448536 * error, 3 + 1.6448536 * error)
+        assert (interval.low, interval.high) == pytest.approx(ends, rel=1e-6)
+        assert interval.kind == "normal"
 
 
 def test_standard_error_of_a_ratio_is_the_delta_methods() -> None:
     """Σwr/Σw has the influence w(r − v)/w̄."""
     rows = _random_rows()
-    terms = _estimator("snips").terms(rows)
-    assert terms is not None
-    influence = rows.w * (rows.r - terms.estimate) / rows.w.mean()
-    wanted = influence.std(ddof=1) / math.sqrt(rows.n)
-    assert standard_error(terms) == pytest.approx(wanted, rel=1e-9)
+    estimate = _terms("snips", rows).estimate
+    influence = rows.w * (rows.r - estimate.value) / rows.w.mean()
+    assert estimate.influence == pytest.approx(influence)
+    assert estimate.stderr == pytest.approx(influence.std(ddof=1) / math.sqrt(rows.n), rel=1e-9)
 
 
-@pytest.mark.parametrize("name", OF_KNOWN_ROWS)
+def test_standard_error_of_clusters_by_hand() -> None:
+    """Influences 1 −1 2 −2 in clusters of the first two and the others: sums 0 and 0. Paired otherwise: 3 and −3, so
+    √(2/1·18)/4. Where each row is its own cluster, the plain one."""
+    influence = np.array([1.0, -1, 2, -2])
+    assert standard_error(influence, np.array([0, 0, 1, 1])) == 0
+    assert standard_error(influence, np.array([0, 1, 0, 1])) == pytest.approx(math.sqrt(36) / 4)
+    assert standard_error(influence, np.array([2, 0, 3, 1])) == pytest.approx(standard_error(influence))
+    assert standard_error(influence, np.zeros(4, int)) is None
+
+
+def test_difference_of_two_policies_is_paired() -> None:
+    """mean(w₁r) − mean(w₂r) has the standard error of the mean of (w₁ − w₂)r: far below that of either."""
+    rows = _random_rows()
+    nearly = replace(rows, pi=rows.pi * 1.02)
+    first, second = (_terms("ips", either).estimate for either in (nearly, rows))
+    gap = difference(first, second)
+    values = (nearly.w - rows.w) * rows.r
+    assert (gap.value, gap.rows) == (pytest.approx(values.mean()), rows.n)
+    assert gap.stderr == pytest.approx(values.std(ddof=1) / math.sqrt(rows.n))
+    assert gap.stderr is not None
+    assert first.stderr is not None
+    assert gap.stderr < 0.05 * first.stderr
+    (interval,) = intervals([gap], IntervalSettings())
+    assert interval.kind == "normal"
+    assert (difference(second, first).value, difference(first, first).stderr) == (-gap.value, 0)
+
+
+def test_difference_needs_the_same_rows_and_has_no_error_where_an_estimate_has_none() -> None:
+    first, fewer = mean_estimate(np.arange(5.0)), mean_estimate(np.arange(4.0))
+    with pytest.raises(ValueError, match="estimates on 5 and 4 rows are not paired"):
+        difference(first, fewer)
+    gap = difference(Estimate(3.0, 5), first)
+    assert (gap.value, gap.influence, gap.stderr) == (1.0, None, None)
+
+
+@pytest.mark.parametrize("name", ESTIMATORS.names)
 def test_standard_error_is_what_the_jackknife_says(name: str) -> None:
     """Leaving rows out one by one, with the estimator's constants as they are: the same to a few percent."""
-    terms = _estimator(name).terms(_random_rows(400, seed=5))
-    assert terms is not None
+    terms = _terms(name, _random_rows(400, seed=5))
     n = terms.values.shape[1]
     left_out = (terms.values.sum(axis=1, keepdims=True) - terms.values) / (n - 1)
     replicates = terms.of_means(left_out)
     jackknife = math.sqrt((n - 1) / n * float(((replicates - replicates.mean()) ** 2).sum()))
-    assert standard_error(terms) == pytest.approx(jackknife, rel=0.03)
+    assert _error(terms) == pytest.approx(jackknife, rel=0.03)
 
 
 def test_one_row_has_no_error_and_no_interval() -> None:
-    (found,) = estimates([Terms(np.array([[0.5]]))], IntervalSettings())
-    assert found is not None
-    assert (found.value, found.stderr, found.low, found.high, found.interval) == (0.5, None, None, None, None)
+    estimate = Terms(np.array([[0.5]])).estimate
+    (interval,) = intervals([estimate], IntervalSettings())
+    assert (estimate.value, estimate.stderr) == (0.5, None)
+    assert (interval.low, interval.high, interval.kind) == (None, None, None)
 
 
 def test_bernstein_by_hand_and_only_for_means() -> None:
@@ -237,11 +284,8 @@ def test_bernstein_by_hand_and_only_for_means() -> None:
     looser = math.log(4 / 0.05)
     assert half < math.sqrt(2 * looser / 4) * spread + 7 * 2 * looser / (3 * 3)
     rows = _random_rows()
-    of_mean, of_ratio = (_estimator(name).terms(rows) for name in ("ips", "snips"))
-    assert of_mean is not None
-    assert of_ratio is not None
-    found = estimates([of_mean, of_ratio], IntervalSettings("bernstein"))
-    assert [one.interval for one in found if one is not None] == ["bernstein", "normal"]
+    estimates = [_terms(name, rows).estimate for name in ("ips", "snips")]
+    assert [one.kind for one in intervals(estimates, IntervalSettings("bernstein"))] == ["bernstein", "normal"]
 
 
 @pytest.mark.parametrize("name", ["ips", "tips", "dr"])
@@ -250,23 +294,20 @@ def test_widths_hold_every_value(name: str) -> None:
     π in {0, ½, 1}, each reward and prediction 0 or 1, p = ¼ or 1."""
     cases = np.array(list(itertools.product((0, 0.5, 1), (0, 1), (0, 1), (0, 1), (0.25, 1))))
     pi, r, q, other, p = cases.T
-    terms = _estimator(name).terms(KnownRows(r, p, pi, q, pi * q + (1 - pi) * other, nu=0))
-    assert terms is not None
+    terms = _terms(name, KnownRows(r, p, pi, q, pi * q + (1 - pi) * other, nu=0))
     assert terms.width is not None
     assert np.ptp(terms.values) == pytest.approx(terms.width)
 
 
 def test_bootstrap_is_near_the_normal_interval_and_the_same_for_the_same_seed() -> None:
     rows = _random_rows(500)
-    chosen = [terms for name in ("ips", "snips", "beta-ips", "sndr") if (terms := _estimator(name).terms(rows))]
-    normal = estimates(chosen, IntervalSettings())
-    first, second = (estimates(chosen, IntervalSettings("bootstrap", draws=2000, seed=4)) for _ in range(2))
+    chosen = [_terms(name, rows).estimate for name in ("ips", "snips", "beta-ips", "sndr")]
+    normal = intervals(chosen, IntervalSettings())
+    first, second = (intervals(chosen, IntervalSettings("bootstrap", draws=2000, seed=4)) for _ in range(2))
     assert first == second
-    assert first != estimates(chosen, IntervalSettings("bootstrap", draws=2000, seed=5))
+    assert first != intervals(chosen, IntervalSettings("bootstrap", draws=2000, seed=5))
     for one, other in zip(first, normal, strict=True):
-        assert one is not None
-        assert other is not None
-        assert one.interval == "bootstrap"
+        assert one.kind == "bootstrap"
         width = other.high - other.low  # type: ignore[operator]
         assert one.low == pytest.approx(other.low, abs=0.1 * width)
         assert one.high == pytest.approx(other.high, abs=0.1 * width)
@@ -274,21 +315,21 @@ def test_bootstrap_is_near_the_normal_interval_and_the_same_for_the_same_seed() 
 
 def test_bootstrap_leaves_out_five_in_a_hundred_however_few_the_draws() -> None:
     """Means of many normal values: the interval of 60 draws holds the next draw in 95 of 100, on average."""
-    terms = [Terms(np.random.default_rng(seed).standard_normal((1, 400))) for seed in range(400)]
-    held = []
-    for seed, one in enumerate(terms):
-        (found,) = estimates([one], IntervalSettings("bootstrap", draws=60, seed=seed))
-        assert found is not None
-        assert found.stderr is not None
-        inside = [NormalDist(found.value, found.stderr).cdf(end) for end in (found.low, found.high) if end is not None]
-        held.append(inside[1] - inside[0])
-    assert np.mean(held) == pytest.approx(0.95, abs=0.008)
+    shares = []
+    for seed in range(400):
+        estimate = Terms(np.random.default_rng(seed).standard_normal((1, 400))).estimate
+        (interval,) = intervals([estimate], IntervalSettings("bootstrap", draws=60, seed=seed))
+        assert estimate.stderr is not None
+        assert interval.low is not None
+        assert interval.high is not None
+        around = NormalDist(estimate.value, estimate.stderr)
+        shares.append(around.cdf(interval.high) - around.cdf(interval.low))
+    assert np.mean(shares) == pytest.approx(0.95, abs=0.008)
 
 
 def test_bootstrap_of_equal_rows_is_their_value() -> None:
-    (found,) = estimates([Terms(np.full((1, 37), 0.7))], IntervalSettings("bootstrap", draws=60))
-    assert found is not None
-    assert (found.low, found.high) == pytest.approx((0.7, 0.7), rel=1e-12)
+    (interval,) = intervals([Terms(np.full((1, 37), 0.7)).estimate], IntervalSettings("bootstrap", draws=60))
+    assert (interval.low, interval.high) == pytest.approx((0.7, 0.7), rel=1e-12)
 
 
 def test_own_lower_bounds_by_hand() -> None:
@@ -296,15 +337,13 @@ def test_own_lower_bounds_by_hand() -> None:
 
     ls: (exp(mean ln(1 + lwr) − L/n) − 1)/l, l = √(2L/n).
     """
-    ix, ls = estimates([_estimator(name).terms(THREE) for name in ("ix", "ls")], IntervalSettings())  # type: ignore[misc]
+    ix, ls = intervals([_terms(name, THREE).estimate for name in ("ix", "ls")], IntervalSettings())
     log = math.log(20)
     g, lam = math.sqrt(log / 6), math.sqrt(2 * log / 3)
-    assert ix is not None
-    assert ls is not None
     explored = (THREE.pi * THREE.r / (THREE.p + g)).mean()
     assert ix.low == pytest.approx(explored - THREE.r.max() * log / (6 * g))
     assert ls.low == pytest.approx((math.exp(np.log(1 + lam * THREE.w * THREE.r).mean() - log / 3) - 1) / lam)
-    assert (ix.high, ix.interval, ls.high, ls.interval) == (None, "lower-bound", None, "lower-bound")
+    assert (ix.high, ix.kind, ls.high, ls.kind) == (None, "lower-bound", None, "lower-bound")
 
 
 def test_rows_of_equal_probability_change_nothing_and_others_stand_for_rows() -> None:
@@ -313,14 +352,15 @@ def test_rows_of_equal_probability_change_nothing_and_others_stand_for_rows() ->
     doubled = np.r_[np.arange(30), [4, 7]]
     probability = np.ones(30)
     probability[[4, 7]] = 0.5
-    repeated = KnownRows(*(x[doubled] for x in (rows.r, rows.p, rows.pi, rows.q, rows.f)), rows.nu)  # type: ignore[index]
+    repeated = _rows(*(x[doubled] for x in (rows.r, rows.p, rows.pi, rows.q, rows.f)), nu=rows.nu)
     known = np.ones(30, bool)
     for name in ("ips", "snips", "dr", "beta-ips"):
-        terms = _estimator(name).terms(rows)
-        assert terms is not None
+        terms = _terms(name, rows)
         none = np.zeros_like(terms.values)
-        assert completed(terms, none, known, np.full(30, 0.3)).estimate == pytest.approx(terms.estimate)
-        assert completed(terms, none, known, probability).estimate == pytest.approx(_value(name, repeated))
+        even = completed(terms, none, known, np.full(30, 0.3)).estimate
+        assert even.value == pytest.approx(terms.estimate.value)
+        uneven = completed(terms, none, known, probability).estimate
+        assert uneven.value == pytest.approx(_value(name, repeated))
 
 
 # --- with the rows without feedback ---
@@ -333,10 +373,17 @@ def _missing_rows(n: int, m: int, seed: int = 0) -> tuple[npt.NDArray[np.bool_],
     return known, f[known] + 0.3 * rng.standard_normal(n), f
 
 
+def _powered(known: npt.NDArray[np.bool_], y: Any, f: Any) -> Terms:
+    """`ppi-dr` where Y = f + w (r − q) is y: with w = 1 and q = f, the reward is y."""
+    one = np.ones(len(y))
+    rows = KnownRows(y, one, one, f[known], f[known], nu=0.0, known=known, f_of_all=f)
+    return ppi_dr.terms(rows)
+
+
 def test_prediction_powered_is_the_formula() -> None:
     """λ·mean_missing f + mean_known(Y − λf), λ = Cov(Y, f)/((1 + n/m) Var f) over the rows, to sampling noise."""
     known, y, f = _missing_rows(400, 1200)
-    terms = prediction_powered(known, y, f)
+    terms = _powered(known, y, f)
     assert terms.note is not None
     lam = float(terms.note.split()[2].rstrip(";"))
     # Cov and Var of the known rows: the estimate's own moments mix in the missing ones.
@@ -344,20 +391,30 @@ def test_prediction_powered_is_the_formula() -> None:
     assert lam == pytest.approx(wanted_lam, abs=0.05)
     power = lam * 1600 / 1200
     wanted = lam * f[~known].mean() + (y - lam * f[known]).mean()
-    assert terms.estimate == pytest.approx(wanted, abs=1e-3 * power)
+    assert terms.estimate.value == pytest.approx(wanted, abs=1e-3 * power)
     variance = lam**2 * f[~known].var(ddof=1) / 1200 + (y - lam * f[known]).var(ddof=1) / 400
-    assert standard_error(terms) == pytest.approx(math.sqrt(variance), rel=0.02)
+    assert _error(terms) == pytest.approx(math.sqrt(variance), rel=0.02)
 
 
 def test_prediction_powered_without_missing_rows_is_dr() -> None:
     rows = _random_rows()
-    q, f = rows.model
-    outcome = doubly_robust_outcome(rows.r, rows.w, q, f)
-    terms = prediction_powered(np.ones(rows.n, bool), outcome, f)
-    dr = _estimator("dr").terms(rows)
-    assert dr is not None
-    assert terms.estimate == pytest.approx(dr.estimate)
-    assert standard_error(terms) == pytest.approx(standard_error(dr))
+    (powered,) = _estimator("ppi-dr").compute(_scored(rows, q=rows.q))
+    (plain,) = _estimator("dr").compute(_scored(rows, q=rows.q))
+    assert (powered.value, powered.stderr) == (plain.value, plain.stderr)
+    assert powered.note == "no row without feedback: the same as dr"
+    (interval,) = intervals([powered], IntervalSettings("bernstein"))
+    assert interval.kind == "normal"
+
+
+def test_with_a_model_of_missingness_prediction_powered_is_dr_too() -> None:
+    rows, known = _random_rows(), np.arange(200) % 3 == 0
+    policy = _scored(rows, known, q=rows.q, observed=np.full(200, 0.3))
+    (powered,) = _estimator("ppi-dr").compute(policy)
+    (plain,) = _estimator("dr").compute(policy)
+    assert (powered.value, powered.stderr, powered.rows, powered.note) == (
+        plain.value, plain.stderr, 200, "known rows weighted by the model of missingness",
+    )  # fmt: skip
+    assert powered.value != pytest.approx(_value("dr", rows))
 
 
 @given(seed=st.integers(0, 1000), noise=st.floats(0, 3))
@@ -367,11 +424,7 @@ def test_prediction_powered_is_never_wider_than_dr(seed: int, noise: float) -> N
     rng = np.random.default_rng(seed)
     known, y, f = _missing_rows(100, 900, seed)
     f = f + noise * rng.standard_normal(1000)
-    alone = standard_error(Terms(y[None]))
-    together = standard_error(prediction_powered(known, y, f))
-    assert alone is not None
-    assert together is not None
-    assert together <= alone * 1.01
+    assert _error(_powered(known, y, f)) <= _error(Terms(y[None])) * 1.01
 
 
 @pytest.mark.parametrize(("prediction", "probability"), [(0.0, 1.0), (1.0, 0.0), (1.0, 1.0)])
@@ -385,22 +438,18 @@ def test_completed_is_right_where_the_prediction_or_the_probability_is(predictio
     assert y[known].mean() > 0.62
     told = probability * seen + (1 - probability) * 0.25
     terms = completed(Terms(y[None, known]), prediction * f[None], known, told)
-    error = standard_error(terms)
-    assert error is not None
-    assert abs(terms.estimate - 0.5) < 4 * error < 0.03
+    assert abs(terms.estimate.value - 0.5) < 4 * _error(terms) < 0.03
 
 
-@pytest.mark.parametrize("name", OF_KNOWN_ROWS)
+@pytest.mark.parametrize("name", ESTIMATORS.names)
 def test_rows_that_are_tuned_on_others_have_their_parameters(name: str) -> None:
     """Of the rows that both have, the terms are the same: predictions that are right leave nothing to correct."""
     rng = np.random.default_rng(0)
     p, known = np.where(rng.random(300) < 0.1, 0.01, 0.5), np.arange(300) % 4 == 0
     p[1] = 1e-5  # a large weight that is not known, which would move what is chosen by weights
     whole = _rows(rng.random(300), p, 0.4 * rng.random(300), rng.random(300), rng.random(300))
-    rows = _rows(*(x[known] for x in (whole.r, whole.p, whole.pi, *whole.model)))
-    terms, predicted = _estimator(name).terms(rows), _estimator(name).terms(replace(whole, tuned_on=rows))
-    assert terms is not None
-    assert predicted is not None
+    rows = _rows(*(x[known] for x in (whole.r, whole.p, whole.pi, whole.q, whole.f)))
+    terms, predicted = _terms(name, rows), _terms(name, replace(whole, tuned_on=rows))
     assert predicted.values[:, known] == pytest.approx(terms.values)
 
 
@@ -410,19 +459,22 @@ def test_completed_standard_error_is_that_of_the_formula() -> None:
     terms = completed(Terms(y[None]), f[None], known, np.full(1600, 0.25))
     values = f.copy()
     values[known] += 4 * (y - f[known])
-    assert terms.estimate == pytest.approx(values.mean())
-    assert standard_error(terms) == pytest.approx(values.std(ddof=1) / 40, rel=0.01)
+    assert terms.estimate.value == pytest.approx(values.mean())
+    assert _error(terms) == pytest.approx(values.std(ddof=1) / 40, rel=0.01)
 
 
-def test_misfit_is_told_of_a_wrong_probability_and_not_of_the_right_one() -> None:
+def test_mismatch_is_reported_of_a_wrong_probability_and_not_of_the_right_one() -> None:
+    """By the weights w and the expected rewards w q of the policy."""
     rng = np.random.default_rng(0)
-    g = rng.random((2, 20_000))
-    seen = 0.1 + 0.4 * g[0]
-    known = rng.random(20_000) < seen
-    assert misfit(known, seen, g) is None
-    told = misfit(known, np.full(20_000, 0.3), g)
-    assert told is not None
-    assert told.startswith("the model of missingness does not fit: weighted by it, known rows are ")
+    w, q = rng.random((2, 20_000))
+    probability = 0.1 + 0.4 * w
+    known = rng.random(20_000) < probability
+    rows = _rows(q, np.ones(20_000), w, q, q)
+    assert mismatch(_scored(rows, known, q=q, observed=probability)) is None
+    assert mismatch(_scored(rows, known, q=q)) is None  # no model, no mismatch
+    fault = mismatch(_scored(rows, known, q=q, observed=np.full(20_000, 0.3)))
+    assert fault is not None
+    assert fault.startswith("the model of missingness does not fit: weighted by it, known rows are ")
 
 
 def test_normal_quantile() -> None:

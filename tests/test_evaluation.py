@@ -1,4 +1,4 @@
-"""Scores: the running mean, the metrics, the logging policy's own, and what a score says of its policy and log."""
+"""Scores: the metrics with labels, the logging policy's own, and what a score says of its policy and log."""
 
 import hashlib
 from collections.abc import Callable
@@ -10,8 +10,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from learning_fixtures import CPU, MADE, arrays_of, one_hot, table_policy, write_arrays
 from score_fixtures import settings_of
 from typer.testing import CliRunner
@@ -23,89 +21,76 @@ from s2bl_cli.contract.policies import LoadedPolicy, read_policy, write_policy
 from s2bl_cli.contract.scores import LOGGING_POLICY, Score, read_scores
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, of_policy
-from s2bl_cli.evaluation.class_means import RunningClassMeans
 from s2bl_cli.evaluation.evaluate import Evaluation, score_on_log
-from s2bl_cli.evaluation.health import WEIGHT_EDGES
-from s2bl_cli.evaluation.metrics.metric import Metric
 from s2bl_cli.evaluation.settings import EvaluateSettings
-from s2bl_cli.registry import LABEL_METRICS, METRICS
-from s2bl_cli.running_moments import RunningMoments
-
-# --- the running mean ---
-
-FINITE = st.floats(-1e6, 1e6)
-
-
-@given(batches=st.lists(st.lists(FINITE, max_size=7), min_size=1, max_size=8))
-@settings(max_examples=200, deadline=None)
-def test_running_mean_is_numpys_whatever_the_batches(batches: list[list[float]]) -> None:
-    mean = RunningMoments()
-    for batch in batches:
-        mean.add(np.array(batch, np.float64))
-    values = np.array([value for batch in batches for value in batch])
-    assert mean.count == len(values)
-    if len(values):
-        assert mean.mean == pytest.approx(values.mean(), rel=1e-9, abs=1e-6)
-    if len(values) < 2:
-        assert mean.standard_error is None
-    else:
-        assert mean.standard_error == pytest.approx(values.std(ddof=1) / np.sqrt(len(values)), rel=1e-6, abs=1e-6)
-
-
-def test_running_mean_of_float32_computes_in_float64() -> None:
-    """Differences from the mean have no digits left in float32 here."""
-    values = np.array([1.0, 1.0000001, 1.0, 1.0000001, 1.0000002], np.float32)
-    mean = RunningMoments()
-    mean.add(values[:2])
-    mean.add(values[2:])
-    wide = values.astype(np.float64)
-    assert mean.mean == pytest.approx(wide.mean(), rel=1e-15)
-    assert mean.standard_error == pytest.approx(wide.std(ddof=1) / np.sqrt(5), rel=1e-6)
-
-
-def test_class_means_are_those_of_each_class() -> None:
-    """In two batches: class 0 has 1 0 1, class 2 has one row, class 1 none."""
-    means = RunningClassMeans(3)
-    means.add(np.array([1.0, 0.0]), np.array([0, 0]))
-    means.add(np.array([1.0, 1.0]), np.array([0, 2]))
-    (first, last) = means.means()
-    assert first == (0, 3, pytest.approx(2 / 3), pytest.approx(np.std([1, 0, 1], ddof=1) / np.sqrt(3)))
-    assert last == (2, 1, 1.0, None)
-
+from s2bl_cli.metrics.columns import CORRECT, SAMPLED, Column, LogBatch, PolicyBatch
+from s2bl_cli.metrics.health import WEIGHT_EDGES
+from s2bl_cli.metrics.metric import Metric
+from s2bl_cli.metrics.sample import LoggedSample, ScoredPolicy
+from s2bl_cli.registry import LABEL_METRICS, METRIC_GROUPS, METRICS
 
 # --- metrics ---
 
 
 def _metric(name: str) -> Metric:
-    metric: Metric = LABEL_METRICS.load(name)
+    metric: Metric = METRICS.load(name)
     return metric
+
+
+def _column(column: Column, pi: Any, label: Any, action: Any = None) -> Any:
+    """The column of rows with these probabilities; without any, of the draws."""
+    nothing = np.empty((0, 0), np.float32)
+    drawn = np.zeros(len(label), np.int32) if action is None else np.asarray(action)
+    batch = LogBatch(
+        drawn, np.full(len(label), 0.5, np.float32), np.asarray(label), nothing, nothing, np.zeros(3, bool)
+    )
+    return column.values(PolicyBatch(nothing if pi is None else pi, batch))
 
 
 PI = np.array([[0.5, 0.3, 0.2], [0.1, 0.2, 0.7], [0.4, 0.4, 0.2]], np.float32)
 
 
-def test_argmax_accuracy_by_hand() -> None:
-    """Likeliest are 0, 2 and, of the tie of 0 and 1, the smaller: 0."""
-    assert _metric("argmax-accuracy").of_policy(PI, np.array([0, 1, 0])).tolist() == [1, 0, 1]
-    assert _metric("argmax-accuracy").of_policy(PI, np.array([1, 2, 1])).tolist() == [0, 1, 0]
+def test_correct_by_hand() -> None:
+    """Likeliest are 0, 2 and, of the tie of 0 and 1, the smaller: 0. Draws do not show which is likeliest."""
+    assert _column(CORRECT, PI, [0, 1, 0]).tolist() == [True, False, True]
+    assert _column(CORRECT, PI, [1, 2, 1]).tolist() == [False, True, False]
+    assert _column(CORRECT, None, [1, 2, 1]) is None
 
 
-def test_sampled_accuracy_by_hand() -> None:
+def test_sampled_by_hand() -> None:
     """The label's probability; of draws, whether they are the label."""
-    metric = _metric("sampled-accuracy")
-    assert metric.of_policy(PI, np.array([0, 1, 2])) == pytest.approx([0.5, 0.2, 0.2])
-    assert metric.of_draws is not None
-    assert metric.of_draws(np.array([0, 1, 2]), np.array([0, 2, 2])).tolist() == [1, 0, 1]
+    assert _column(SAMPLED, PI, [0, 1, 2]) == pytest.approx([0.5, 0.2, 0.2])
+    assert _column(SAMPLED, None, [0, 2, 2], action=[0, 1, 2]).tolist() == [1, 0, 1]
+
+
+def test_class_accuracy_by_hand() -> None:
+    """Class 0 has 1 0 1, class 2 has one row, class 1 none."""
+    label = np.array([0, 2, 0, 0], np.int32)
+    sample = LoggedSample(label, np.ones(4), np.zeros(4), np.ones(4, bool), label, 3)
+    policy = ScoredPolicy(sample, {CORRECT.name: np.array([True, True, False, True])})
+    first, last = _metric("class-accuracy").compute(policy)
+    assert (first.label, first.rows, first.value) == (0, 3, pytest.approx(2 / 3))
+    assert first.stderr == pytest.approx(np.std([1, 0, 1], ddof=1) / np.sqrt(3))
+    assert (last.label, last.rows, last.value, last.stderr) == (2, 1, 1.0, None)
 
 
 @pytest.mark.parametrize("name", LABEL_METRICS.names)
-def test_every_metric_goes_by_its_name_and_rates_certainty_highest(name: str) -> None:
+def test_every_metric_with_labels_rates_certainty_highest(name: str) -> None:
+    metric, label = _metric(name), np.array([2, 0, 1, 1], np.int32)
+    sample = LoggedSample(label, np.ones(4), np.ones(4), np.ones(4, bool), label, 3)
+    for chosen, rate in ((label, 1.0), ((label + 1) % 3, 0.0)):
+        pi = np.eye(3, dtype=np.float32)[chosen]
+        policy = ScoredPolicy(sample, {column.name: _column(column, pi, label) for column in metric.needs})
+        assert {abs(estimate.value) for estimate in metric.compute(policy)} == {rate}
+
+
+@pytest.mark.parametrize("name", METRICS.names)
+def test_every_metric_describes_itself(name: str) -> None:
     metric = _metric(name)
-    label = np.array([2, 0, 1, 1])
-    sure = np.eye(3, dtype=np.float32)
     assert metric.name == name
-    assert metric.of_policy(sure[label], label).tolist() == [1, 1, 1, 1]
-    assert metric.of_policy(sure[(label + 1) % 3], label).tolist() == [0, 0, 0, 0]
+    assert name in METRIC_GROUPS[metric.group].names
+    assert metric.title
+    assert metric.better in ("high", "low", None)
 
 
 # --- scores on a log ---

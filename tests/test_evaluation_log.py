@@ -18,78 +18,116 @@ from s2bl_cli.contract.lineage import Step, command_lines
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy, read_policy
 from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, read_scores
-from s2bl_cli.errors import SettingError
-from s2bl_cli.evaluation import divergences, policy_bank
-from s2bl_cli.evaluation.bounds import estimator_error_bound, risk_bound
-from s2bl_cli.evaluation.health import CAUTION, NO_TRUST, TRUST, WEIGHT_EDGES, Health, health, weight_shares
+from s2bl_cli.evaluation import policy_bank, row_pass
 from s2bl_cli.evaluation.policy_bank import PolicyBank
-from s2bl_cli.evaluation.settings import GROUPS, EvaluateSettings
+from s2bl_cli.evaluation.settings import EvaluateSettings
+from s2bl_cli.metrics.bounds import estimator_error_bound, risk_bound
+from s2bl_cli.metrics.columns import KL, PI, REVERSE_KL, UNSUPPORTED, LogBatch, PolicyBatch
+from s2bl_cli.metrics.estimate import Estimate
+from s2bl_cli.metrics.health import CAUTION, NO_TRUST, TRUST, WEIGHT_EDGES, verdict, weight_shares
+from s2bl_cli.metrics.sample import LoggedSample, ScoredPolicy
 from s2bl_cli.policies.network import build_network, network_from, network_tensors
-from s2bl_cli.registry import METRICS
+from s2bl_cli.registry import ESTIMATORS, HEALTH, LABEL_METRICS, METRIC_GROUPS, METRICS
 
 Run = Callable[..., Any]
 
 # --- divergences and bounds ---
 
 
+def _exact(pi: Any, pi0: Any) -> tuple[Any, Any]:
+    """KL and reverse KL of each row, from whole distributions."""
+    batch = LogBatch(np.zeros(len(pi), np.int32), pi0[:, 0], np.empty(0, np.int32), np.empty((0, 0)), pi0, np.empty(0))
+    rows = PolicyBatch(pi, batch)
+    return KL.values(rows), REVERSE_KL.values(rows)
+
+
+def _on_log(pi: Any, p: Any, action: Any, actions: int, **changes: Any) -> ScoredPolicy:
+    """Rows with feedback, of which a policy takes the logged action with probability `pi`."""
+    action, p = np.asarray(action, np.int32), np.asarray(p)
+    sample = LoggedSample(action, p, np.zeros(len(p)), np.ones(len(p), bool), None, actions)
+    return ScoredPolicy(sample, {PI.name: np.asarray(pi)}, **changes)
+
+
+def _measured(name: str, policy: ScoredPolicy) -> Estimate:
+    (estimate,) = METRICS.load(name).compute(policy)
+    assert isinstance(estimate, Estimate)
+    return estimate
+
+
 def test_a_policy_does_not_diverge_from_itself() -> None:
     rng = np.random.default_rng(0)
     pi = rng.dirichlet([1, 1, 1], size=20)
-    assert divergences.exact_kl(pi, pi, np.log(pi)) == (pytest.approx(np.zeros(20)), pytest.approx(np.zeros(20)))
-    p, action = pi[:, 0], rng.integers(0, 3, 20)
-    assert divergences.sampled_kl(p, p).estimate == 0
-    assert divergences.paper_reverse_kl(p, p, action, 3).estimate == 0
+    assert _exact(pi, pi) == (pytest.approx(np.zeros(20)), pytest.approx(np.zeros(20)))
+    policy = _on_log(pi[:, 0], pi[:, 0], rng.integers(0, 3, 20), 3)
+    assert {_measured(name, policy).value for name in ("kl-sampled", "reverse-kl-paper")} == {0}
 
 
 def test_divergences_by_hand() -> None:
     """π = (½, ½), π₀ = (¼, ¾): KL(π‖π₀) = ½ ln 2 + ½ ln ⅔, KL(π₀‖π) = ¼ ln ½ + ¾ ln 3/2."""
-    pi, pi0 = np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]])
-    forward, backward = divergences.exact_kl(pi, pi0, np.log(pi0))
+    forward, backward = _exact(np.array([[0.5, 0.5]]), np.array([[0.25, 0.75]]))
     assert forward == pytest.approx([0.5 * math.log(2) + 0.5 * math.log(2 / 3)])
     assert backward == pytest.approx([0.25 * math.log(0.5) + 0.75 * math.log(1.5)])
-    # Logged 0 once and 1 three times, as π₀ draws: the sampled figures are the exact ones.
-    logged_pi, p, action = np.full(4, 0.5), np.array([0.25, 0.75, 0.75, 0.75]), np.array([0, 1, 1, 1])
-    assert divergences.sampled_kl(logged_pi, p).estimate == pytest.approx(forward[0])
-    assert divergences.sampled_reverse_kl(logged_pi, p).estimate == pytest.approx(backward[0])
-    # The paper's, whose terms do not depend on the context here, are exact as well; action 2 has no rows and no term.
-    assert divergences.paper_kl(logged_pi, p, action, 3).estimate == pytest.approx(forward[0])
-    assert divergences.paper_reverse_kl(logged_pi, p, action, 3).estimate == pytest.approx(backward[0])
+    # Logged 0 once and 1 three times, as π₀ draws: the sampled figures are the exact ones. The paper's, whose terms do
+    # not depend on the context here, are exact as well; action 2 has no rows and no term.
+    policy = _on_log(np.full(4, 0.5), [0.25, 0.75, 0.75, 0.75], [0, 1, 1, 1], 3)
+    for kind in ("sampled", "paper"):
+        assert _measured(f"kl-{kind}", policy).value == pytest.approx(forward[0])
+        assert _measured(f"reverse-kl-{kind}", policy).value == pytest.approx(backward[0])
+
+
+def test_error_of_the_papers_divergence_is_that_of_means_by_action() -> None:
+    """Σ_a mean_a over given m_a: the variance is Σ_a Var_a/m_a, here with Var_a over m_a rows."""
+    rng = np.random.default_rng(0)
+    pi, p, action = rng.uniform(0.1, 0.9, 600), rng.uniform(0.1, 0.9, 600), rng.integers(0, 2, 600)
+    terms = pi * np.log(pi / p)
+    variance = sum(terms[action == a].var() / (action == a).sum() for a in (0, 1))
+    error = _measured("kl-paper", _on_log(pi, p, action, 2)).stderr
+    assert error == pytest.approx(math.sqrt(variance), rel=0.002)
 
 
 def test_probabilities_of_zero_make_divergences_large_not_infinite() -> None:
     sure = np.array([[1.0, 0.0]], np.float32)
-    forward, backward = divergences.exact_kl(sure[:, ::-1], sure, divergences.log_of(sure))
+    forward, backward = _exact(sure[:, ::-1], sure)
     assert 80 < forward[0] < 90
     assert 80 < backward[0] < 90
 
 
 def test_the_papers_bounds_by_hand() -> None:
     """ν = ½, n = 100, δ = e⁻³, M = ½: R̂ + 6/150 + √((1/½ + 2)·3/100). Two actions, 4 and 1 rows, the largest term 3."""
-    assert risk_bound(-0.4, 0.5, 100, 0.5, math.exp(-3)) == pytest.approx(-0.4 + 0.04 + math.sqrt(0.12))
-    assert risk_bound(-0.4, -0.1, 100, 0.5, math.exp(-3)) == risk_bound(-0.4, 0, 100, 0.5, math.exp(-3))
-    bound = estimator_error_bound(np.array([1.0, -3, 0, 0, 0]), np.array([0, 0, 0, 0, 2]), 3, 0.05)
+    assert risk_bound(0.4, 0.5, 100, 0.5, math.exp(-3)) == pytest.approx(-0.4 + 0.04 + math.sqrt(0.12))
+    assert risk_bound(0.4, -0.1, 100, 0.5, math.exp(-3)) == risk_bound(0.4, 0, 100, 0.5, math.exp(-3))
+    sample = _on_log(np.ones(5), np.ones(5), [0, 0, 0, 0, 2], 3).sample
+    bound = estimator_error_bound(np.array([1.0, -3, 0, 0, 0]), sample, 0.05)
     assert bound == pytest.approx(3 * math.sqrt(2 * math.log(3 / 0.05)) * (0.5 + 1))
 
 
 # --- health ---
 
 
-def _healthy(**changes: Any) -> Health:
-    fine = Health(
-        ess=500, ess_share=0.5, weight_p50=1, weight_p99=3, weight_max=5, mean_weight=1.01, mean_weight_error=0.03,
-        truncated_share=0, unsupported_share=0, rows=1000,
-    )  # fmt: skip
-    return replace(fine, **changes)
+def _verdict(
+    ess: float = 500, mean: float = 1.01, error: float = 0.03, truncated: float = 0, unsupported: float = 0,
+    concerns: tuple[str, ...] = (),
+) -> tuple[int, str]:  # fmt: skip
+    """Of 1,000 known rows; `error` is made by two influence values."""
+    mean_weight = Estimate(mean, 2, error * np.array([1.0, -1.0]))
+    assert mean_weight.stderr == pytest.approx(error)
+    return verdict(ess, 1000, mean_weight, truncated, unsupported, concerns)
 
 
 def test_health_by_hand() -> None:
-    """w = 1 1 2: ess = 16/6; one of four propensities is below ν."""
-    found = health(np.array([1.0, 1, 2]), np.array([0.5, 0.5, 0.5, 0.01]), 0.1, 0.25)
-    assert found.ess == pytest.approx(16 / 6)
-    assert found.ess_share == pytest.approx(16 / 18)
-    assert (found.weight_p50, found.weight_max, found.mean_weight) == (1, 2, pytest.approx(4 / 3))
-    assert (found.truncated_share, found.unsupported_share, found.rows) == (0.25, 0.25, 3)
-    assert health(np.zeros(3), np.ones(3), 0.1, None).ess == 0
+    """w = 1 1 2: ess = 16/6; one of four propensities is below ν; a quarter of the choices were never logged."""
+    policy = _on_log([0.5, 0.5, 1.0, 0.01], [0.5, 0.5, 0.5, 0.01], np.zeros(4), 1, nu=0.1)
+    known = replace(policy.sample, known=np.array([True, True, True, False]))
+    policy = replace(policy, sample=known, columns={**policy.columns, UNSUPPORTED.name: np.array([0, 0.5, 0.5, 0])})
+    wanted = {
+        "ess": 16 / 6, "ess-share": 16 / 18, "mean-weight": 4 / 3, "weight-p50": 1, "weight-max": 2,
+        "truncated-share": 0.25, "unsupported-share": 0.25,
+    }  # fmt: skip
+    measured = {name: _measured(name, policy) for name in wanted}
+    assert {name: estimate.value for name, estimate in measured.items()} == pytest.approx(wanted)
+    assert [estimate.rows for estimate in measured.values()] == [3, 3, 3, 3, 3, 4, 4]
+    assert _measured("health", policy).value == NO_TRUST
+    assert _measured("ess", _on_log(np.zeros(3), np.ones(3), np.zeros(3), 1)).value == 0
 
 
 def test_weights_in_bins_by_hand() -> None:
@@ -109,23 +147,23 @@ def test_the_logging_policys_weights_are_in_one_bin() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "verdict", "reason"),
+    ("changes", "level", "reason"),
     [
-        ({}, TRUST, "trust: 500 effective rows of 1,000, mean weight near 1"),
-        ({"ess": 60}, CAUTION, "caution: only 60 effective rows of 1,000"),
-        ({"ess": 12}, NO_TRUST, "do not trust: only 12.0 effective rows of 1,000"),
-        ({"unsupported_share": 0.05}, CAUTION, "caution: 5.0% of its choices are of actions that were never logged"),
-        ({"truncated_share": 0.2}, CAUTION, "caution: 20.0% of the propensities are below ν"),
-        ({"mean_weight": 1.1, "mean_weight_error": 0.03}, CAUTION, "caution: the mean weight is 1.100 where 1"),
-        ({"mean_weight": 1.1, "mean_weight_error": 0.001}, NO_TRUST, "do not trust: the mean weight is 1.100"),
-        ({"mean_weight": 1.01, "mean_weight_error": 1e-9}, TRUST, "trust"),
-        ({"concerns": ("it learned from these very rows",)}, CAUTION, "caution: it learned from these very rows"),
-        ({"ess": 60, "unsupported_share": 0.5}, NO_TRUST, "do not trust: 50.0% of its choices"),
+        ({}, TRUST, "trust: effective sample size 500 of 1,000, mean weight 1.01"),
+        ({"ess": 60}, CAUTION, "caution: effective sample size only 60 of 1,000"),
+        ({"ess": 12}, NO_TRUST, "do not trust: effective sample size only 12.0 of 1,000"),
+        ({"unsupported": 0.05}, CAUTION, "caution: 5.0% of its choices are of actions that were never logged"),
+        ({"truncated": 0.2}, CAUTION, "caution: 20.0% of the propensities are below ν"),
+        ({"mean": 1.1, "error": 0.03}, CAUTION, "caution: the mean weight is 1.100 where 1"),
+        ({"mean": 1.1, "error": 0.001}, NO_TRUST, "do not trust: the mean weight is 1.100"),
+        ({"mean": 1.01, "error": 1e-9}, TRUST, "trust"),
+        ({"concerns": ("it was trained on these rows",)}, CAUTION, "caution: it was trained on these rows"),
+        ({"ess": 60, "unsupported": 0.5}, NO_TRUST, "do not trust: 50.0% of its choices"),
     ],
 )
-def test_verdicts(changes: dict[str, Any], verdict: int, reason: str) -> None:
-    value, text = _healthy(**changes).verdict
-    assert value == verdict
+def test_verdicts(changes: dict[str, Any], level: int, reason: str) -> None:
+    value, text = _verdict(**changes)
+    assert value == level
     assert text.startswith(reason)
 
 
@@ -154,7 +192,7 @@ def test_stacked_policies_are_each_alone(shift: float, at_once: int, monkeypatch
     policies = [_linear("a", 0, shift=shift), _linear("m", 1, shift=shift, model="mlp"), _linear("b", 2, shift=shift)]
     context = (shift + np.random.default_rng(3).standard_normal((7, 5))).astype(np.float32)
     found: dict[int, Any] = {}
-    for members, pi in PolicyBank(policies, CPU).probabilities(context):
+    for members, pi in PolicyBank(policies, CPU).probabilities(torch.from_numpy(context)):
         found |= dict(zip(members, pi, strict=True))
     assert sorted(found) == [0, 1, 2]
     for i, one in enumerate(policies):
@@ -168,14 +206,16 @@ def test_weights_that_cannot_be_folded_are_left_as_they_are() -> None:
     policy = _linear("a", 0)
     policy.policy.tensors["scale"][:] = 1e38
     policy.policy.tensors["body.1.weight"][:] *= 100
-    ((_, pi),) = PolicyBank([policy], CPU).probabilities(np.zeros((2, 5), np.float32) + policy.policy.tensors["shift"])
+    contexts = torch.from_numpy(np.tile(policy.policy.tensors["shift"], (2, 1)))
+    ((_, pi),) = PolicyBank([policy], CPU).probabilities(contexts)
     assert np.isfinite(pi).all()
 
 
 def test_a_bank_computes_on_the_device_that_is_given() -> None:
     bank = PolicyBank([_linear("a", 0), _linear("m", 1, model="mlp")], CPU)
+    contexts = torch.zeros(2, 5)
     with default_device_elsewhere():
-        assert len(list(bank.probabilities(np.zeros((2, 5), np.float32)))) == 2
+        assert len(list(bank.probabilities(contexts))) == 2
 
 
 # --- policies of every kind ---
@@ -297,13 +337,35 @@ def test_probabilities_of_another_tool_are_scored_as_the_policy_that_made_them(
     assert [source.name for source in lineage[0].inputs] == [None, "other.parquet", None]
 
 
+@pytest.mark.parametrize("which", ["whole log", "scored rows"])
+def test_pieces_of_log_and_probabilities_need_not_end_together(
+    run: Run, tmp_path: Path, which: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """400 rows, of which a random half is scored, in batches of 64 rows of the log and row groups of 37 of the file."""
+    monkeypatch.setattr(row_pass, "_NUMBERS_AT_ONCE", 1)
+    is_test = np.random.default_rng(0).random(400) < 0.5
+    rows = replace(blobs(), is_test=is_test, known=np.ones(400, bool))
+    write_arrays(tmp_path / "log.parquet", rows, 3)
+    pi = np.random.default_rng(1).dirichlet([1, 1, 1], size=400).astype(np.float32)
+    pq.write_table(
+        _probabilities("lists", pi if which == "whole log" else pi[is_test]), "other.parquet", row_group_size=37
+    )
+    assert run("evaluate", "other.parquet", "--logs", "log.parquet", "--metrics", "ips,sampled-accuracy").code == 0
+    scores = _values(tmp_path / "scores.parquet", "other.parquet")
+    pi, rows, index = pi[is_test], rows.take(is_test), np.arange(is_test.sum())
+    w = pi[index, rows.action] / rows.propensity
+    assert scores["ips"] == pytest.approx(-(w * rows.cost).mean(), rel=1e-6)
+    assert rows.label is not None
+    assert scores["sampled-accuracy"] == pytest.approx(pi[index, rows.label].mean(), rel=1e-6)
+
+
 @pytest.mark.parametrize(
     ("table", "line"),
     [
         (
             _probabilities("lists", np.full((5, 2), 0.5)),
             "other.parquet does not fit log.parquet: it has 5 rows, but 4 are scored (split test) of 6; give one "
-            "row of probabilities a row of the log, in its order",
+            "row of probabilities per row of the log, in its order",
         ),
         (_probabilities("lists", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
         (_probabilities("columns", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
@@ -351,12 +413,36 @@ def test_a_log_is_no_policy(run: Run, tmp_path: Path) -> None:
 # --- which metrics ---
 
 
+def test_columns_of_all_metrics_are_as_small_as_the_docs_say() -> None:
+    metrics = [METRICS.load(name) for name in METRICS.names]
+    columns = {column.name: column for metric in metrics for column in (*metric.needs, *metric.uses)}
+    sizes = {name: np.dtype(column.dtype).itemsize for name, column in columns.items()}
+    assert sum(sizes.values()) == 25
+    assert sum(sizes[name] for name, column in columns.items() if column.needs in (None, "q")) == 12
+    told = " ".join((Path(__file__).parent.parent / "docs" / "evaluate.md").read_text().split())
+    assert "That is at most 25 bytes, and 12 for a log without labels and without `pi0`." in told
+
+
 def test_metrics_are_chosen_by_name_and_group() -> None:
     assert EvaluateSettings().chosen == METRICS.names
-    assert EvaluateSettings(metrics="snips, labels,ips").chosen == (*GROUPS["labels"], "ips", "snips")
-    assert {name for names in GROUPS.values() for name in names} == set(METRICS.names)
-    with pytest.raises(SettingError, match=r"^--metrics must be of all, labels, value, .*, found 'accuracy'$"):
-        EvaluateSettings(metrics="ips,accuracy")
+    assert EvaluateSettings(metrics="snips, labels,ips").chosen == (*LABEL_METRICS.names, "ips", "snips")
+    assert EvaluateSettings(metrics="health").chosen == HEALTH.names  # the group, not its verdict alone
+    assert [name for table in METRIC_GROUPS.values() for name in table.names] == list(METRICS.names)
+
+
+@pytest.mark.parametrize(
+    ("word", "hint"),
+    [
+        ("accuracy", "; did you mean class-accuracy?"),
+        ("snisp", "; did you mean snips?"),
+        ("devergence", "; did you mean divergence?"),
+        ("foo", ""),
+    ],
+)
+def test_unknown_metric_lists_all_choices_and_suggests_the_nearest(run: Run, word: str, hint: str) -> None:
+    ran = run("evaluate", "uniform", "--logs", "log.parquet", "--metrics", f"ips,{word}")
+    choices = ", ".join(dict.fromkeys(("all", *METRIC_GROUPS, *METRICS.names)))
+    assert (ran.code, ran.stderr) == (2, f"s2bl: --metrics must be of {choices}, found {word!r}{hint}\n")
 
 
 def test_a_log_with_everything_gives_every_metric(run: Run, tmp_path: Path) -> None:
@@ -449,14 +535,30 @@ def test_scoring_on_rows_that_were_learned_from_is_warned_of(run: Run, tmp_path:
         words = ("--split", split, "--metrics", "ips,health", "--quiet", "--force")
         ran = run("evaluate", "p.safetensors", "uniform", "--logs", f"{log}.parquet", *words)
         line = (
-            f"warning: p.safetensors learned from rows of {log}.parquet that it is scored on here: its values are "
-            f"flattered; score it on rows it has not seen, such as --split test\n"
+            f"warning: p.safetensors was trained on rows of {log}.parquet that are scored here; its scores are biased "
+            f"upward: score it on the test rows, with --split test\n"
         )
         assert (ran.code, ran.stderr) == (0, line if warned else ""), (log, split)
         table, _ = read_scores([str(tmp_path / "scores.parquet")])
         notes = {row["policy"]: row["note"] for row in table.to_pylist() if row["metric"] == "health"}
-        assert ("learned from these very rows" in notes["p.safetensors"]) == warned
-        assert "learned from" not in notes["uniform"]
+        assert ("it was trained on these rows" in notes["p.safetensors"]) == warned
+        assert "trained on" not in notes["uniform"]
+
+
+def test_without_test_rows_no_split_is_advised_for_rows_that_were_learned_from(run: Run, tmp_path: Path) -> None:
+    """Neither of a log without splits nor of one whose split column has train rows alone: there is no such split."""
+    write_arrays(tmp_path / "train.parquet", blobs(test_rows=0), 3)
+    plain = pq.read_table("train.parquet").drop_columns(["split"]).replace_schema_metadata(None)
+    pq.write_table(plain, "plain.parquet")
+    for log in ("train", "plain"):
+        words = (f"{log}.parquet", "--epochs", 1, "-o", f"{log}.safetensors", "--quiet")
+        assert run("train", *words).code == 0
+        ran = run("evaluate", f"{log}.safetensors", "--logs", f"{log}.parquet", "--quiet", "--force")
+        assert (ran.code, ran.stderr) == (
+            0,
+            f"warning: {log}.safetensors was trained on rows of {log}.parquet that are scored here; its scores are "
+            f"biased upward: score it on a log that it has not seen\n",
+        )
 
 
 def _answered(rows: int, by: Callable[[Any, Any], Any], seed: int = 0) -> LogArrays:
@@ -478,7 +580,7 @@ def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: 
     assert ran.stderr.startswith(
         "warning: log.parquet: which rows have feedback depends on context or action (held-out"
     )
-    assert ran.stderr.endswith("values from the known rows may be off; use --missing-model\n")
+    assert ran.stderr.endswith("estimates from the known rows may be biased; use --missing-model\n")
     off = _values(tmp_path / "off.parquet", "uniform")
     assert off["health"] == CAUTION
     assert off["ips"] == pytest.approx(0.68, abs=0.04)
@@ -487,7 +589,7 @@ def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: 
     mended = _values(tmp_path / "mended.parquet", "uniform")
     assert mended["health"] == TRUST
     rows = read_scores([str(tmp_path / "mended.parquet")])[0].to_pylist()
-    notes = [row["note"] for row in rows if row["metric"] in GROUPS["value"]]
+    notes = [row["note"] for row in rows if row["metric"] in ESTIMATORS.names]
     assert all(note.endswith("known rows weighted by the model of missingness") for note in notes)
     for name in ("ips", "dr", "lse", "ppi-dr"):
         assert mended[name] == pytest.approx(0.5, abs=0.03), name
@@ -512,7 +614,7 @@ def test_a_model_of_missingness_that_does_not_fit_is_warned_of(run: Run, tmp_pat
     assert ran.stderr.startswith(
         "warning: uniform on log.parquet: the model of missingness does not fit: weighted by it"
     )
-    assert ran.stderr.endswith("standard errors off; take its intervals for too narrow\n")
+    assert ran.stderr.endswith("standard errors off; its intervals are too narrow\n")
     assert _values(tmp_path / "scores.parquet", "uniform")["health"] < TRUST
 
 
@@ -532,7 +634,7 @@ def test_summary_tells_accuracy_value_and_health(run: Run, tmp_path: Path) -> No
     assert rows == "log.parquet: scored on the 300 train rows, 148 of them with feedback, labels"
     assert policy.startswith("p.safetensors on log.parquet: argmax-accuracy 0.")
     assert "; value (ppi-dr) 0." in policy
-    assert "; caution: only 77 effective rows of 148" in policy
+    assert "; caution: effective sample size only 77 of 148" in policy
     assert logging.startswith("logging-policy on log.parquet: ")
 
 

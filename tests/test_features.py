@@ -1,4 +1,4 @@
-"""Features of a pre-trained network, with a tiny network in the place of torchvision's."""
+"""Features of a pre-trained network, with a tiny network instead of torchvision's."""
 
 import hashlib
 import json
@@ -55,7 +55,7 @@ class Segmenter(nn.Module):
 
 
 class FakeModels:
-    """What of `torchvision.models` is used."""
+    """The parts of `torchvision.models` that are used."""
 
     networks: ClassVar = {"tinynet": TinyNet, "tinyseg": Segmenter}
     url = "https://example.org/models/tinynet.pth"
@@ -113,7 +113,7 @@ def extract(data: LabelledData, cache: Path, weights: Path, **settings: Any) -> 
     return featured
 
 
-# --- what the network sees and gives ---
+# --- input and output of the network ---
 
 
 def test_prepared_by_hand() -> None:
@@ -145,7 +145,7 @@ def test_one_channel_is_three_times_the_same() -> None:
 
 @pytest.mark.parametrize("channels", [1, 3])
 def test_features_by_hand(tmp_path: Path, weights: Path, channels: int) -> None:
-    """ReLU(W·x̄ + b) of the standardised channel means: the last layer is off, dropout too."""
+    """ReLU(W·x̄ + b) of the standardised channel means: no last layer, no dropout."""
     data, state = images(channels), torch.load(weights, weights_only=True)
     made = extract(data, tmp_path / "c", weights)
     for part, given in ((made.train, data.train), (made.test, data.test)):
@@ -161,7 +161,7 @@ def test_features_by_hand(tmp_path: Path, weights: Path, channels: int) -> None:
 def test_needs_images(tmp_path: Path, weights: Path) -> None:
     for shape in ((12,), (2, 8, 8)):
         part = LabelledPart(np.zeros((4, *shape), np.float32), np.zeros(4, np.int32))
-        with pytest.raises(SettingError, match=r"^--features needs images of 1 or 3 channels, but the contexts of x"):
+        with pytest.raises(SettingError, match=r"^--features needs images with 1 or 3 channels, but the contexts of x"):
             extract(LabelledData("x", 2, part, part), tmp_path, weights)
 
 
@@ -197,11 +197,13 @@ def test_cache_misses(tmp_path: Path, weights: Path) -> None:
     assert TinyNet.images_seen == 5
 
 
-def test_damaged_cache_is_told(tmp_path: Path, weights: Path) -> None:
+def test_damaged_cache_is_reported(tmp_path: Path, weights: Path) -> None:
     extract(images(), tmp_path / "c", weights)
     for file in (tmp_path / "c/features").iterdir():
         file.write_bytes(b"cut off")
-    with pytest.raises(InputFileError, match=r"\.safetensors, a cache of features, is damaged \(.*\): delete it$"):
+    with pytest.raises(
+        InputFileError, match=r"\.safetensors, a cache of features, is damaged \(.*\): delete it and run again$"
+    ):
         extract(images(), tmp_path / "c", weights)
 
 
@@ -214,7 +216,7 @@ def test_digest_and_eval_mode(weights: Path) -> None:
     assert not network.training
 
 
-def test_weights_file_must_be_what_its_name_says(tmp_path: Path) -> None:
+def test_digest_in_the_name_of_the_weights_is_checked(tmp_path: Path) -> None:
     write_weights(tmp_path / "w.pth")
     digest = hashlib.sha256((tmp_path / "w.pth").read_bytes()).hexdigest()
     right = (tmp_path / "w.pth").rename(tmp_path / f"tinynet-{digest[:8]}.pth")
@@ -223,8 +225,8 @@ def test_weights_file_must_be_what_its_name_says(tmp_path: Path) -> None:
     with pytest.raises(InputFileError) as caught:
         load_backbone("tinynet", str(wrong), download=False)
     assert str(caught.value) == (
-        f"{wrong} is damaged or not what it says: its sha256 begins with {digest[:8]}, its name says 01234567: "
-        "get it again"
+        f"{wrong} is damaged or misnamed: its sha256 must start with 01234567, as in its name, "
+        f"found {digest[:8]}: download it again"
     )
 
 
@@ -239,20 +241,20 @@ class Attack:
 
 
 @pytest.mark.parametrize("how", [torch.save, lambda content, path: path.write_bytes(pickle.dumps(content, 2))])
-def test_weights_that_are_code_are_refused_and_do_not_run(tmp_path: Path, how: Callable[..., Any]) -> None:
+def test_weights_that_are_code_are_rejected_and_do_not_run(tmp_path: Path, how: Callable[..., Any]) -> None:
     how({"inner.weight": Attack(tmp_path / "marker")}, tmp_path / "evil.pth")
-    with pytest.raises(InputFileError, match=r"evil\.pth does not hold weights of tinynet \(") as caught:
+    with pytest.raises(InputFileError, match=r"evil\.pth does not contain weights of tinynet \(") as caught:
         load_backbone("tinynet", str(tmp_path / "evil.pth"), download=False)
     assert "\n" not in str(caught.value)
     assert not (tmp_path / "marker").exists()
 
 
-def test_other_files_than_weights(tmp_path: Path) -> None:
+def test_files_that_are_not_weights(tmp_path: Path) -> None:
     (tmp_path / "text.pth").write_text("no weights")
     torch.save({"inner.weight": torch.zeros(2)}, tmp_path / "other.pth")
     torch.save([1, 2], tmp_path / "list.pth")
     for name in ("text", "other", "list"):
-        with pytest.raises(InputFileError, match=rf"{name}\.pth does not hold weights of tinynet"):
+        with pytest.raises(InputFileError, match=rf"{name}\.pth does not contain weights of tinynet"):
             load_backbone("tinynet", str(tmp_path / f"{name}.pth"), download=False)
     with pytest.raises(InputFileError, match=r"no\.pth cannot be read \(No such file or directory\): check --weights$"):
         load_backbone("tinynet", str(tmp_path / "no.pth"), download=False)
@@ -261,18 +263,18 @@ def test_other_files_than_weights(tmp_path: Path) -> None:
 def test_unknown_network_and_one_without_classes(tmp_path: Path) -> None:
     with pytest.raises(SettingError) as caught:
         load_backbone("tinyent", None, download=False)
-    assert str(caught.value) == "--features 'tinyent' is no torchvision network; some that are: tinynet, tinyseg"
+    assert str(caught.value) == ("--features must be a torchvision network such as tinynet, tinyseg, found 'tinyent'")
     torch.save(Segmenter().state_dict(), tmp_path / "seg.pth")
-    with pytest.raises(SettingError, match=r"^--features tinyseg: no last layer of 1000 classes to take off; choose"):
+    with pytest.raises(SettingError, match=r"^--features tinyseg: the network must have a last layer of 1000 classes"):
         load_backbone("tinyseg", str(tmp_path / "seg.pth"), download=False)
 
 
 def test_official_weights_come_from_torchs_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    place = tmp_path / "hub/checkpoints/tinynet.pth"
+    path = tmp_path / "hub/checkpoints/tinynet.pth"
     with pytest.raises(InputFileError) as caught:
         load_backbone("tinynet", None, download=False)
     assert str(caught.value) == (
-        f"the weights of tinynet are not in torch's cache ({place}): fetch them with --download, or give them with "
+        f"the weights of tinynet are not in torch's cache ({path}): download them with --download, or give them with "
         "--weights FILE"
     )
 
@@ -280,22 +282,22 @@ def test_official_weights_come_from_torchs_cache(tmp_path: Path, monkeypatch: py
         raise OSError("no network")
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", offline)
-    with pytest.raises(RunError) as told:
+    with pytest.raises(RunError) as failed:
         load_backbone("tinynet", None, download=True)
-    assert str(told.value) == (
-        "the weights of tinynet could not be fetched (no network): give them with --weights FILE"
+    assert str(failed.value) == (
+        "the weights of tinynet could not be downloaded (no network): give them with --weights FILE"
     )
-    fetched = []
+    downloaded = []
 
     def online(url: str, path: str) -> None:
-        fetched.append(url)
+        downloaded.append(url)
         write_weights(Path(path))
 
     monkeypatch.setattr(torch.hub, "download_url_to_file", online)
     load_backbone("tinynet", None, download=True)
     load_backbone("tinynet", None, download=True)
     load_backbone("tinynet", None, download=False)
-    assert fetched == [FakeModels.url]
+    assert downloaded == [FakeModels.url]
 
 
 # --- through the command line ---
@@ -342,11 +344,11 @@ def test_flags_that_need_features(run: Callable[..., Any], flags: tuple[object, 
     ran = run("make-logs", *flags, "-o", "x.parquet")
     assert ran.code == 2
     assert ran.stderr == (
-        "s2bl: --weights and --image-size go with --features: name the network, such as --features mobilenet_v2\n"
+        "s2bl: --weights and --image-size need --features: name the network, such as --features mobilenet_v2\n"
     )
 
 
-def test_broken_torchvision_harms_no_other_command(
+def test_broken_torchvision_affects_no_other_command(
     run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.undo()  # the true import
@@ -357,8 +359,8 @@ def test_broken_torchvision_harms_no_other_command(
     ran = run("make-logs", "--features", "resnet18", "--quiet", "-o", "x.parquet")
     assert ran.code == 2
     assert ran.stderr == (
-        "s2bl: --features needs torchvision, which does not import here (import of torchvision.models halted; None in "
-        "sys.modules): install the build that belongs to your torch\n"
+        "s2bl: --features needs torchvision, which cannot be imported (import of torchvision.models halted; None in "
+        "sys.modules): install the build that matches your version of torch\n"
     )
     assert run("make-logs", "--epochs", 1, "-o", "x.parquet").code == 0
     assert run("mask", "x.parquet", "--rho", 0.5, "-o", "m.parquet").code == 0

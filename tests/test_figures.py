@@ -23,13 +23,13 @@ from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import FIGURES
 from s2bl_cli.reporting.figures.figure import FigureData, LogPropensities
 from s2bl_cli.reporting.figures.style import MAX_PANELS, drawing, inline_svg, looks, panels, saved
-from s2bl_cli.reporting.selection import with_settings
+from s2bl_cli.reporting.selection import selected_scores, with_settings
 
 MAGIC = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}
 
 
 def _frame(scores: list[Score]) -> pl.DataFrame:
-    return with_settings(pa.Table.from_pylist([vars(one) for one in scores], SCHEMA))
+    return selected_scores(pa.Table.from_pylist([vars(one) for one in scores], SCHEMA), ())
 
 
 def ratio_scores() -> list[Score]:
@@ -97,7 +97,7 @@ def test_accuracy_against_known_rows_is_what_was_scored() -> None:
     with drawing():
         figure = FIGURES.load("known-rows").draw(needed("known-rows"))
     panel = figure.axes[0]
-    assert panel.get_title() == "fmnist, τ = 10, resnet-v2"
+    assert panel.get_title() == "fmnist, τ 10, resnet-v2"
     first = panel.containers[0]
     assert first.get_label() == "WCE-S2BL"
     assert first.lines[0].get_ydata() == pytest.approx([89.35, 89.47])
@@ -121,21 +121,23 @@ def test_accuracy_against_the_ratio_is_what_was_scored() -> None:
     with drawing():
         figure = FIGURES.load("missing-ratio").draw(FigureData(_frame(ratio_scores()), "argmax-accuracy"))
     (panel,) = figure.axes
-    assert panel.get_title() == "sample, τ = 10, linear, 100 known rows"
+    assert panel.get_title() == "sample, τ 10, linear, 100 known rows"
     assert panel.containers[0].lines[0].get_ydata() == pytest.approx([63, 69, 79])
     assert [text.get_text() for text in panel.get_xticklabels()] == ["1", "4", "9"]
 
 
-def test_estimates_show_interval_and_truth() -> None:
+def test_estimates_have_a_panel_per_estimator() -> None:
+    """Each with an axis of its own: one wide estimate must not squeeze the others."""
     with drawing():
         figure = FIGURES.load("estimates").draw(FigureData(_frame(ope_scores()), "dr"))
-    panel = figure.axes[0]
-    assert panel.get_title().startswith("WCE-S2BL\n")
-    assert [text.get_text() for text in panel.get_yticklabels()] == ["PPI-DR", "DR", "DM", "SNIPS", "IPS"]
-    truth, interval, point = panel.lines[0], panel.lines[3], panel.lines[4]
-    assert truth.get_xdata() == pytest.approx([0.7, 0.7])
-    assert interval.get_xdata() == pytest.approx([0.681, 0.721])  # DR's
+    assert [panel.get_title() for panel in figure.axes if panel.has_data()] == ["IPS", "SNIPS", "DM", "DR", "PPI-DR"]
+    panel = figure.axes[3]
+    assert [text.get_text() for text in panel.get_yticklabels()] == ["Logging policy", "Truncated IPS", "WCE-S2BL"]
+    assert not panel.get_shared_x_axes().joined(panel, figure.axes[0])
+    interval, point, truth = panel.lines[-3:]
+    assert interval.get_xdata() == pytest.approx([0.681, 0.721])
     assert point.get_xdata() == pytest.approx([0.701])
+    assert (list(truth.get_xdata()), list(truth.get_ydata())) == ([pytest.approx(0.7)], [2])
 
 
 def test_estimates_of_seeds_are_means_of_intervals_and_truths() -> None:
@@ -144,9 +146,9 @@ def test_estimates_of_seeds_are_means_of_intervals_and_truths() -> None:
               score(-0.5, metric="true-risk"), score(-0.7, seed=1, metric="true-risk")]  # fmt: skip
     with drawing():
         figure = FIGURES.load("estimates").draw(FigureData(_frame(scores), "dr"))
-    truth, interval, point = figure.axes[0].lines
+    interval, point, truth = figure.axes[0].lines
     assert [list(line.get_xdata()) for line in (truth, interval, point)] == [
-        pytest.approx([0.6, 0.6]),
+        pytest.approx([0.6]),
         pytest.approx([0.55, 0.95]),
         pytest.approx([0.7]),
     ]
@@ -161,6 +163,18 @@ def test_learning_curves_average_seeds_and_band_them() -> None:
     assert panel.lines[0].get_ydata() == pytest.approx([-11 / 60 * epoch for epoch in range(1, 6)])
     assert len(panel.collections) == 2
     assert [text.get_text() for text in figure.legends[0].get_texts()] == ["WCE-S2BL", "Truncated IPS"]
+
+
+def test_learning_curves_of_runs_that_are_no_repetitions_are_lines_of_their_own() -> None:
+    """Of policies that nothing but their files tells apart, such as those of other logs. A file given twice is one."""
+    runs = [[history_row(name, "wce-s2bl", 0, epoch, "loss", value, lam=1.0) for epoch in (1, 2)]
+            for name, value in (("a", 0.5), ("b", 0.7), ("a", 0.5))]  # fmt: skip
+    for shown, labels in ((runs, ["WCE-S2BL (a)", "WCE-S2BL (b)"]), (runs[::2], ["WCE-S2BL"])):
+        history = with_settings(pa.Table.from_pylist([vars(row) for run in shown for row in run]))
+        with drawing():
+            figure = FIGURES.load("learning-curves").draw(FigureData(history=history))
+        assert [text.get_text() for text in figure.legends[0].get_texts()] == labels
+        assert [list(line.get_ydata()) for line in figure.axes[0].lines] == [[0.5, 0.5], [0.7, 0.7]][: len(labels)]
 
 
 def test_propensity_histogram_counts_every_row_once() -> None:
@@ -189,19 +203,22 @@ def test_weights_are_histograms_of_the_shares_that_scores_hold() -> None:
     assert {float(line.get_xdata()[0]) for line in panel.lines} >= {412.0, 60.0, 0.7, 9.5, 4.0, 0.99}
 
 
-def test_weights_of_policies_called_alike_are_told_apart() -> None:
-    """They differ in what is no hyperparameter. The logging policy, whose weights are 1, is shown only when alone."""
+def test_weights_have_a_histogram_per_column_of_a_table() -> None:
+    """Seeds are averaged. The logging policy, whose weights are 1, is shown only when alone."""
+    logged = weight_shares((0.0, 1.0, 0, 0), LOGGING_POLICY, rho=None, lam=None, seed=None)
     scores = [
         *weight_shares((0.2, 0.8, 0, 0), policy="a", epochs=1),
-        *weight_shares((0.9, 0.1, 0, 0), policy="b", epochs=2),
-        *weight_shares((0.0, 1.0, 0, 0), LOGGING_POLICY, rho=None, lam=None, seed=None),
+        *weight_shares((0.4, 0.6, 0, 0), policy="b", epochs=1, seed=1),
+        *weight_shares((0.9, 0.1, 0, 0), policy="c", epochs=2),
     ]
     with drawing():
         both, alone = (
-            FIGURES.load("weights").draw(FigureData(_frame(shown), "dr")).axes[0] for shown in (scores, scores[8:])
+            FIGURES.load("weights").draw(FigureData(_frame(shown), "dr")).axes[0]
+            for shown in ([*scores, *logged], logged)
         )
-    names = [text.get_text().split("\n") for text in both.get_yticklabels()]
-    assert [(name[0], name[-1]) for name in names] == [("WCE-S2BL", "b"), ("WCE-S2BL", "a")]
+    names = [text.get_text() for text in both.get_yticklabels()]
+    assert names == ["WCE-S2BL (2 epochs)", "WCE-S2BL (1 epoch)"]
+    assert [text.get_text() for text in both.texts] == ["90 %", "70 %"]
     assert [text.get_text() for text in alone.get_yticklabels()] == ["Logging policy"]
 
 
@@ -212,13 +229,29 @@ def test_too_many_panels_are_told() -> None:
 
 
 def test_lines_can_be_told_apart_without_colour() -> None:
-    """Colours and markers both differ among seven methods, markers among eleven; and a method keeps its look."""
+    """Twenty methods have twenty colours, and twenty pairs of marker and dashes; and a method keeps its look."""
     names = [*METHODS, *(f"other-{i}" for i in range(20))]
-    seven, eleven = (looks({name: name for name in names[:count]}) for count in (7, 11))
-    assert len({look.color for look in seven.values()}) == 7
-    assert len({look.marker for look in eleven.values()}) == 11
+    seven, twenty = (looks({name: name for name in names[:count]}) for count in (7, 20))
+    assert len({look["marker"] for look in seven.values()}) == 7
+    assert len({look["color"] for look in twenty.values()}) == 20
+    assert len({(look["marker"], look["linestyle"]) for look in twenty.values()}) == 20
     first = next(iter(METHODS))
-    assert looks({first: first})[first] == seven[first] == eleven[first]
+    assert looks({first: first})[first] == seven[first] == twenty[first]
+
+
+def test_pdf_holds_no_fonts_of_type_3() -> None:
+    """Journals refuse them."""
+    with drawing():
+        pdf = saved(FIGURES.load("propensities").draw(needed("propensities")), "pdf")
+    assert b"/Type3" not in pdf
+    assert b"/TrueType" in pdf or b"/CIDFontType2" in pdf
+
+
+def test_ticks_are_short_numbers() -> None:
+    scores = [score(0.5, rho=5 / 6), score(0.6, rho=0.02)]
+    with drawing():
+        figure = FIGURES.load("known-rows").draw(FigureData(_frame(scores), "argmax-accuracy"))
+    assert [text.get_text() for text in figure.axes[0].get_xticklabels()] == ["0.02", "0.8333"]
 
 
 def test_names_from_files_are_words_in_a_figure() -> None:
@@ -275,6 +308,21 @@ def test_plot_draws_by_what_is_there(files: Callable[..., Any], tmp_path: Path, 
     assert (tmp_path / "out.svg").read_bytes().startswith(MAGIC["svg"])
     has_table = "scores" in words or "estimates" in words
     assert bool(ran.stdout) == has_table
+
+
+def test_a_curve_of_one_point_is_drawn_only_when_asked_for(files: Callable[..., Any], tmp_path: Path) -> None:
+    """Accuracies at one number of known rows, and estimates: the estimates are shown."""
+    scores = [score(0.5, seed=seed) for seed in range(2)]
+    write_scores([*scores, *ope_scores()], LINEAGE, str(tmp_path / "one.parquet"), force=True)
+    assert files("report", "one.parquet", "--plot", "out.svg").stderr == "out.svg: figure estimates\n"
+    ran = files("report", "one.parquet", "--plot", "known.svg", "--figure", "known-rows")
+    assert ran.stderr == "known.svg: figure known-rows\n"
+    write_scores(scores, LINEAGE, str(tmp_path / "one.parquet"), force=True)
+    ran = files("report", "one.parquet", "--plot", "none.svg")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: no figure can be drawn from these files: --figure names what each needs\n",
+    )
 
 
 def test_logs_of_other_tools_are_drawn_when_asked_for(

@@ -509,7 +509,7 @@ STARTS = {
     "train": "LOG --epochs 1",
     "evaluate": "POLICY --logs LOG",
     "report": "SCORES",
-    "methods": "",
+    "methods": "tips",
     "inspect": "LOG",
 }
 

@@ -80,7 +80,7 @@ def both() -> list[Score]:
 def test_page_has_tables_figures_verdicts_claims_and_commands(page: Page) -> None:
     outline = Outline(page(both(), "--check", "wce-s2bl > 90", history=True, code=1))
     assert outline.elements.count("table") == 3  # argmax and sampled accuracy, estimates
-    assert outline.elements.count("figure") == outline.elements.count("svg") == 4
+    assert outline.elements.count("figure") == outline.elements.count("svg") == 3  # no curve of one point
     for words in (
         "Argmax accuracy in %, one run a cell",
         "Sampled accuracy in %, one run a cell",
@@ -103,14 +103,24 @@ def test_page_of_one_table_has_that_table(page: Page) -> None:
 
 
 def test_a_table_that_cannot_be_made_is_told_on_the_page(page: Page) -> None:
-    """Sampled accuracies of two splits in one cell; the argmax accuracies, of one, are there."""
-    mixed = [score(value, metric="sampled-accuracy", seed=i, split=split) for i, (value, split) in
-             enumerate(((0.5, "test"), (0.4, "train")))]  # fmt: skip
+    """Sampled accuracies of 19 requests in one row; the argmax accuracies, of one, are there."""
+    mixed = [score(0.5, metric="sampled-accuracy", lam=lam) for lam in range(1, 20)]
     outline = Outline(page([score(0.7), *mixed]))
     assert outline.elements.count("table") == 1
     assert (
-        "No table main of sampled-accuracy: wce-s2bl at dataset sample, τ 10, ρ 0.02 has 2 runs that" in outline.words
+        "No table main of sampled-accuracy: wce-s2bl at dataset sample, τ 10, ρ 0.02 has 19 runs that" in outline.words
     )
+
+
+def test_figures_take_the_colours_of_the_page(page: Page) -> None:
+    """A dark page has light text: no white box, no black ink."""
+    text = page(both(), history=True)
+    assert "color-scheme: light dark" in text
+    drawn = "".join(re.findall(r"<svg.*?</svg>", text, re.DOTALL))
+    assert not re.search("#fff|#000000", drawn)
+    assert "currentColor" in drawn
+    assert "background: #fff" not in text
+    assert "fill: currentColor" in text
 
 
 def test_page_loads_and_runs_nothing(page: Page) -> None:
@@ -190,7 +200,7 @@ class TestInABrowser:
         assert console == []
         assert seen["title"] == "s2bl report"
         assert len(seen["tables"]) == 3
-        assert len(seen["figures"]) == 4
+        assert len(seen["figures"]) == 3
         for what in ("tables", "figures"):
             assert all(width > 200 and height > 50 for width, height in seen[what]), what
         assert all(width > 10 and height > 10 for width, height in seen["cells"])

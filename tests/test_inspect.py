@@ -20,7 +20,7 @@ from s2bl_cli.contract.checkpoints import write_checkpoint
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.lineage import Source, step_of
-from s2bl_cli.contract.logs.propensities import MAX_BARS, Bar, PropensityTally
+from s2bl_cli.contract.logs.propensities import MAX_BARS, Bar, PropensityHistogram
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
@@ -176,7 +176,7 @@ def test_a_log_says_what_it_is(tmp_path: Path) -> None:
         "context": {"dtype": "uint8", "shape": [1, 4, 4], "names": []},
         "columns": ["context", "action", "propensity", "cost", "label", "split"],
         "extra_columns": [],
-        "set_aside": [],
+        "ignored_columns": [],
         "action_names": [],
         "warnings": [],
         "lineages": [MASKED_LINES],
@@ -312,14 +312,14 @@ def test_a_foreign_log_with_other_names(tmp_path: Path) -> None:
     assert "Made by" not in text
 
 
-def test_what_is_set_aside_and_doubted(tmp_path: Path) -> None:
+def test_ignored_columns_and_warnings(tmp_path: Path) -> None:
     columns = {"context": [[1.0], [2.0]], "action": [1, 2], "propensity": [0.5, 0.5], "cost": [0.0, -1.0]}
     pq.write_table(pa.table({**columns, "label": ["cat", "dog"]}), tmp_path / "log.parquet")
     found = facts(tmp_path / "log.parquet")
-    assert found["set_aside"] == [{"name": "label", "type": "string"}]
+    assert found["ignored_columns"] == [{"name": "label", "type": "string"}]
     (warning,) = found["warnings"]
     ran = inspect(tmp_path / "log.parquet")
-    assert "set aside  label (string)\n" in ran.stdout
+    assert "ignored  label (string)\n" in ran.stdout
     assert f"warning: {warning}\n" in ran.stderr
 
 
@@ -385,6 +385,38 @@ def test_a_policy(tmp_path: Path) -> None:
     assert "trained on  900 rows, 300 of them with known feedback\n" in text
     assert "parameters  68\n" in text
     assert "body.1.weight        float32  4×16\n" in text
+
+
+def test_scores_and_policies_from_stdin(tmp_path: Path) -> None:
+    write_policy(a_policy(), str(tmp_path / "policy"), force=False)
+    write_scores([a_score()], step_of("evaluate", {}), str(tmp_path / "scores"), force=False)
+    for name in ("policy", "scores"):
+        content = (tmp_path / name).read_bytes()
+        assert facts("-", stdin=content)["name"] == "stdin"
+        damaged = content[: len(content) // 2] + bytes(40) + content[len(content) // 2 + 40 :]
+        for broken in (content[:-9], damaged):
+            told = refusal("-", stdin=broken)
+            assert told.startswith("s2bl: stdin")
+            assert "spool" not in told
+
+
+def test_scores_by_class_and_by_bin_say_of_which(tmp_path: Path) -> None:
+    path = tmp_path / "scores.parquet"
+    classes = [a_score(metric="class-accuracy", label=i, value=i / 4, stderr=None) for i in range(3)]
+    share = a_score(metric="weight-share", label=1, interval="bin", low=0.5, high=2.0, stderr=None)
+    write_scores([a_score(), *classes, share], step_of("evaluate", {}), str(path), force=False)
+    assert [(one["metric"], one["label"]) for one in facts(path)["values"]] == [
+        ("argmax-accuracy", None), ("class-accuracy", 0), ("class-accuracy", 1), ("class-accuracy", 2),
+        ("weight-share", 1),
+    ]  # fmt: skip
+    assert said(path).partition("Values ± standard error\n")[2].partition("\n\n")[0].splitlines() == [
+        "p.safetensors",
+        "  argmax-accuracy          0.8125 ± 0.01         1,000 rows",
+        "  class-accuracy, class 0  0                     1,000 rows",
+        "  class-accuracy, class 1  0.25                  1,000 rows",
+        "  class-accuracy, class 2  0.5                   1,000 rows",
+        "  weight-share, bin 1      0.8125                1,000 rows",
+    ]
 
 
 def test_what_the_actions_of_a_policy_stand_for(tmp_path: Path) -> None:
@@ -526,9 +558,11 @@ def test_long_names_fold(tmp_path: Path) -> None:
 
 
 def test_the_content_decides_not_the_name(tmp_path: Path) -> None:
-    write_policy(a_policy(), str(tmp_path / "a.parquet"), force=False)
-    write_log(tmp_path / "b.safetensors", random_rows(10))
-    write_scores([a_score()], step_of("evaluate", {}), str(tmp_path / "c.txt"), force=False)
+    write_policy(a_policy(), str(tmp_path / "a"), force=False)
+    write_log(tmp_path / "b", random_rows(10))
+    write_scores([a_score()], step_of("evaluate", {}), str(tmp_path / "c"), force=False)
+    for name, other in (("a", "a.parquet"), ("b", "b.safetensors"), ("c", "c.txt")):
+        (tmp_path / name).rename(tmp_path / other)
     assert [facts(tmp_path / name)["kind"] for name in ("a.parquet", "b.safetensors", "c.txt")] == [
         "policy",
         "logs",
@@ -686,8 +720,8 @@ def test_scores_cannot_steer_the_terminal(tmp_path: Path, column: str) -> None:
 # The distribution of propensities
 
 
-def tally(*batches: Any) -> PropensityTally:
-    found = PropensityTally()
+def tally(*batches: Any) -> PropensityHistogram:
+    found = PropensityHistogram()
     for batch in batches:
         found.add(np.asarray(batch, np.float32))
     return found

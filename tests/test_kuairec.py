@@ -1,4 +1,4 @@
-"""KuaiRec from tiny files in the official column layout: users as contexts, items as actions, random scores log."""
+"""KuaiRec from tiny files in the official column layout: users as contexts, items as actions, random scores."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -64,7 +64,7 @@ def refusal(folder: Path, **settings: Any) -> str:
 
 
 def test_contexts_by_hand(folder: Path) -> None:
-    """Users in the order 2, 5, 7. Counts that also come as ranges are left out; levels in alphabetical order."""
+    """Users in the order 2, 5, 7. Counts that also exist as ranges are ignored; levels are in alphabetical order."""
     features = load(folder).features
     by_hand = {
         "active degree: full, high": [[0, 1], [1, 0], [1, 0]],
@@ -83,7 +83,7 @@ def test_contexts_by_hand(folder: Path) -> None:
 
 
 def test_items_and_rewards_by_hand(folder: Path) -> None:
-    """Items 100, 200, 300, 400 are the actions 0 to 3. A video watched twice counts by its longest watch."""
+    """Items 100, 200, 300, 400 are the actions 0 to 3. A video watched twice counts with its largest watch ratio."""
     data = load(folder)
     assert data.actions == 4
     assert data.train.users.tolist() == [0, 2]
@@ -105,34 +105,34 @@ def test_watch_ratio_is_the_threshold(folder: Path) -> None:
     assert load(folder, watch_ratio=2.1).train.rewarded.tolist() == [False, True, False, False, False]
 
 
-@pytest.mark.parametrize("place", ["KuaiRec 2.0/data", "KuaiRec", "data", "."])
-def test_other_places(folder: Path, place: str) -> None:
+@pytest.mark.parametrize("subfolder", ["KuaiRec 2.0/data", "KuaiRec", "data", "."])
+def test_other_folders(folder: Path, subfolder: str) -> None:
     root = folder.parent.parent / "elsewhere"
-    (root / place).mkdir(parents=True)
+    (root / subfolder).mkdir(parents=True)
     for file in folder.iterdir():
-        file.rename(root / place / file.name)
+        file.rename(root / subfolder / file.name)
     assert kuairec.load(DatasetSettings(dataset="kuairec", data_dir=str(root))).actions == 4
 
 
-def test_absent(folder: Path) -> None:
+def test_missing_files(folder: Path) -> None:
     (folder / "small_matrix.csv").unlink()
     root = folder.parent.parent
-    said = (
-        f"KuaiRec is not in {root}, which must have KuaiRec/data/ with user_features.csv, big_matrix.csv, "
-        "small_matrix.csv; {}get it by hand from its authors' page, kuairec.com, or say where it is with "
+    expected = (
+        f"KuaiRec is not in {root}, which must contain KuaiRec/data/ with user_features.csv, big_matrix.csv, "
+        "small_matrix.csv: {}download it by hand from its authors' page, kuairec.com, or give its folder with "
         "--data-dir FOLDER"
     )
-    assert refusal(folder) == said.format("")
-    assert refusal(folder, download=True) == said.format("--download cannot fetch it: ")
+    assert refusal(folder) == expected.format("")
+    assert refusal(folder, download=True) == expected.format("--download does not support it; ")
 
 
 @pytest.mark.parametrize(
-    ("file", "content", "said"),
+    ("file", "content", "expected"),
     [
-        ("big_matrix.csv", "", "DATA/big_matrix.csv is not the official file (empty CSV): get it again"),
-        ("user_features.csv", "", "DATA/user_features.csv is not the official file (empty CSV): get it again"),
-        ("big_matrix.csv", MATRIX_COLUMNS + "\n", "DATA/big_matrix.csv has no rows: get it again"),
-        ("user_features.csv", USER_COLUMNS + "\n", "DATA/user_features.csv has no rows: get it again"),
+        ("big_matrix.csv", "", "DATA/big_matrix.csv is not the official file (empty CSV): download it again"),
+        ("user_features.csv", "", "DATA/user_features.csv is not the official file (empty CSV): download it again"),
+        ("big_matrix.csv", MATRIX_COLUMNS + "\n", "DATA/big_matrix.csv has no rows: download it again"),
+        ("user_features.csv", USER_COLUMNS + "\n", "DATA/user_features.csv has no rows: download it again"),
         (
             "small_matrix.csv",
             matrix(SMALL).replace("watch_ratio", "ratio"),
@@ -141,71 +141,72 @@ def test_absent(folder: Path) -> None:
         (
             "user_features.csv",
             "user,x\n1,2\n",
-            "DATA/user_features.csv must have a column 'user_id' of whole numbers: get the official file",
+            "DATA/user_features.csv must have a column 'user_id' of integers: download the official file",
         ),
         (
             "user_features.csv",
             "user_id,x\nanna,2\n",
-            "DATA/user_features.csv must have a column 'user_id' of whole numbers: get the official file",
+            "DATA/user_features.csv must have a column 'user_id' of integers: download the official file",
         ),
         (
             "user_features.csv",
             "user_id\n2\n5\n7\n",
-            "DATA/user_features.csv must have feature columns beside 'user_id': get the official file",
+            "DATA/user_features.csv must have feature columns in addition to 'user_id': download the official file",
         ),
         (
             "user_features.csv",
             "user_id,x\n2,1\n2,1\n",
-            "DATA/user_features.csv must have one row a user, found a user_id twice: get it again",
+            "DATA/user_features.csv must have one row per user, found a user_id twice: download it again",
         ),
         (
             "big_matrix.csv",
             matrix([*BIG, (6, 100, 1.0)]),
-            "DATA/big_matrix.csv: user 6 is not in user_features.csv: get both again",
+            "DATA/big_matrix.csv: user 6 is not in user_features.csv: download both files again",
         ),
         (
             "small_matrix.csv",
             matrix([*SMALL, (99, 100, 1.0)]),
-            "DATA/small_matrix.csv: user 99 is not in user_features.csv: get both again",
+            "DATA/small_matrix.csv: user 99 is not in user_features.csv: download both files again",
         ),
         (
             "big_matrix.csv",
             matrix(BIG).replace(",0.5", ",long"),
-            "DATA/big_matrix.csv: column 'watch_ratio' must be numbers in user_id, video_id, watch_ratio: "
-            "get the official file",
+            "DATA/big_matrix.csv: column 'watch_ratio' must be numeric: download the official file",
         ),
         (
             "big_matrix.csv",
             matrix(BIG).replace(",0.5", ","),
-            "DATA/big_matrix.csv: no value may be missing in user_id, video_id, watch_ratio: get the official file",
+            "DATA/big_matrix.csv: columns user_id, video_id, watch_ratio must not have missing values: "
+            "download the official file",
         ),
         (
             "big_matrix.csv",
             matrix(BIG).replace(",0.5", ",NaN"),
-            "DATA/big_matrix.csv: no value may be missing in user_id, video_id, watch_ratio: get the official file",
+            "DATA/big_matrix.csv: columns user_id, video_id, watch_ratio must not have missing values: "
+            "download the official file",
         ),
         ("big_matrix.csv", "\x00\x01\x02\n", "DATA/big_matrix.csv is not the official file ("),
     ],
 )
-def test_other_files_than_the_official_ones(folder: Path, file: str, content: str, said: str) -> None:
+def test_files_that_are_not_the_official_ones(folder: Path, file: str, content: str, expected: str) -> None:
     (folder / file).write_text(content)
-    assert refusal(folder).startswith(said)
+    assert refusal(folder).startswith(expected)
 
 
 @pytest.mark.parametrize("share", [0.35, 0.6, 0.95, 0.999])
 @pytest.mark.parametrize("file", ["user_features.csv", "big_matrix.csv", "small_matrix.csv"])
-def test_every_file_that_is_cut_off_is_named(folder: Path, file: str, share: float) -> None:
-    """Wherever: half a number is a number, and half a word a category."""
+def test_every_truncated_file_is_named(folder: Path, file: str, share: float) -> None:
+    """At any position: part of a number is a number, and part of a word is a category."""
     whole = (folder / file).read_bytes()
     (folder / file).write_bytes(whole[: int(len(whole) * share)])
-    assert refusal(folder) == f"DATA/{file} is cut off: its last line has no end: get it again"
+    assert refusal(folder) == f"DATA/{file} is truncated: its last line has no line break: download it again"
 
 
 # --- random scores ---
 
 
 def pairs_of(*users: list[bool]) -> Interactions:
-    """Users with so many items, rewarded or not."""
+    """Users with these numbers of items, rewarded or not."""
     counts = [len(user) for user in users]
     return Interactions(
         users=np.arange(len(users)),
@@ -223,7 +224,7 @@ def test_probabilities_are_shared_seven_to_three() -> None:
     user = np.repeat(np.arange(4), np.diff(PAIRS.start))
     assert np.allclose(np.bincount(user, probability), 1, atol=1e-6)
     rewarded = np.bincount(user, probability * PAIRS.rewarded)
-    assert np.allclose(rewarded, [0.7, 1, 0, 0.7], atol=1e-6)  # of one sort only: all of it there
+    assert np.allclose(rewarded, [0.7, 1, 0, 0.7], atol=1e-6)  # users with one kind of items: their share is 1
 
 
 def test_probabilities_are_proportional_to_the_scores() -> None:
@@ -238,7 +239,7 @@ def test_probabilities_are_proportional_to_the_scores() -> None:
 
 
 def test_draws_follow_the_probabilities() -> None:
-    """χ² of 2, 1, 0 and 4 degrees of freedom, 7 in all: above 24.3 once in a thousand times."""
+    """χ² of 2, 1, 0 and 4 degrees of freedom, 7 in total: above 24.3 once in a thousand times."""
     rng = np.random.default_rng(1)
     probability = pair_probabilities(PAIRS, rng)
     draws = 10_000
@@ -318,17 +319,21 @@ def test_seed_decides(make: Callable[..., LogArrays]) -> None:
         (("--save-policy", "p.safetensors"), "--save-policy"),
     ],
 )
-def test_flags_without_meaning_are_refused(
+def test_options_that_do_not_apply_are_rejected(
     run: Callable[..., Any], folder: Path, tmp_path: Path, flags: tuple[object, ...], named: str
 ) -> None:
     ran = run("make-logs", "--dataset", "kuairec", "--data-dir", tmp_path, *flags, "--quiet", "-o", "x.parquet")
     assert ran.code == 2
     assert ran.stderr == (
-        f"s2bl: {named} has no meaning for kuairec: its log is drawn by random scores, no policy is fitted\n"
+        f"s2bl: {named} does not apply to kuairec, whose log is drawn with random scores and not from a fitted policy: "
+        "remove it\n"
     )
     assert not (tmp_path / "x.parquet").exists()
 
 
-def test_features_have_no_meaning(run: Callable[..., Any], folder: Path, tmp_path: Path) -> None:
+def test_features_do_not_apply(run: Callable[..., Any], folder: Path, tmp_path: Path) -> None:
     ran = run("make-logs", "--dataset", "kuairec", "--data-dir", tmp_path, "--features", "resnet18", "-o", "x.parquet")
-    assert (ran.code, ran.stderr) == (2, "s2bl: --features needs a data set of images, and kuairec has none\n")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: --features needs a dataset of images, but kuairec has none: remove --features\n",
+    )

@@ -1,4 +1,4 @@
-"""From labels to logged decisions: what is drawn, what is stored, and what τ does."""
+"""From labels to logged decisions: draws, stored values, and the effect of τ."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -24,7 +24,7 @@ JUST_BELOW_ONE = np.nextafter(1.0, 0.0)
 
 @pytest.fixture
 def make(run: Callable[..., Any], tmp_path: Path) -> Callable[..., LogArrays]:
-    """`make("--tau", 5)`: what is in the sample's log with these flags, after one epoch of fitting."""
+    """`make("--tau", 5)`: the log of the sample with these options, after one epoch of fitting."""
 
     def made(*flags: object) -> LogArrays:
         ran = run("make-logs", "--epochs", 1, *flags, "--force", "-o", "made.parquet")
@@ -49,7 +49,7 @@ def test_draws_follow_the_distribution() -> None:
 
 
 def test_draws_by_hand() -> None:
-    """Cumulated 0.25, 0.75, 1, 1: u below 0.25 draws 0, from 0.25 on 1, from 0.75 on 2, and even 1 itself not 3."""
+    """Cumulative 0.25, 0.75, 1, 1: u below 0.25 draws 0, from 0.25 on 1, from 0.75 on 2, and even 1 itself not 3."""
     uniform = np.array([0, 0.2499, 0.25, 0.7499, 0.75, JUST_BELOW_ONE, 1])
     pi0 = np.tile(np.array([0.25, 0.5, 0.25, 0], np.float32), (7, 1))
     assert draw_actions(pi0, uniform).tolist() == [0, 0, 1, 1, 2, 2, 2]
@@ -98,14 +98,14 @@ def test_storing_the_distribution_changes_nothing_else(make: Callable[..., LogAr
 
 
 @pytest.mark.parametrize("mode", ["train", "sample"])
-def test_larger_tau_draws_right_less_often_and_stays_as_accurate(make: Callable[..., LogArrays], mode: str) -> None:
+def test_larger_tau_lowers_sampled_but_not_argmax_accuracy(make: Callable[..., LogArrays], mode: str) -> None:
     logs = [make("--tau", tau, "--tau-mode", mode, "--store-distribution") for tau in (1, 5, 20)]
-    right = [float((log.action == log.label).mean()) for log in logs]
-    likeliest = [float((log.pi0.argmax(axis=1) == log.label).mean()) for log in logs if log.pi0 is not None]
-    assert right[0] > right[1] + 0.1
-    assert right[1] > right[2] + 0.03
-    assert right[2] > 1.1 / ACTIONS
-    assert min(likeliest) > 0.6
+    sampled_accuracies = [float((log.action == log.label).mean()) for log in logs]
+    argmax_accuracies = [float((log.pi0.argmax(axis=1) == log.label).mean()) for log in logs if log.pi0 is not None]
+    assert sampled_accuracies[0] > sampled_accuracies[1] + 0.1
+    assert sampled_accuracies[1] > sampled_accuracies[2] + 0.03
+    assert sampled_accuracies[2] > 1.1 / ACTIONS
+    assert min(argmax_accuracies) > 0.6
 
 
 def test_modes_differ(make: Callable[..., LogArrays]) -> None:
@@ -113,13 +113,11 @@ def test_modes_differ(make: Callable[..., LogArrays]) -> None:
     assert np.array_equal(make("--tau", 1).propensity, make("--tau", 1, "--tau-mode", "sample").propensity)
 
 
-def test_log_does_not_depend_on_how_its_rows_are_cut_into_batches(
-    make: Callable[..., LogArrays], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Neither those that are drawn and written together nor those that are computed at once. (A matrix product may
-    differ in its last bit by its shape.)"""
+def test_log_does_not_depend_on_the_batches(make: Callable[..., LogArrays], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither on the rows that are written together nor on those that are computed together. The last bit of a matrix
+    product may depend on its shape."""
     whole = make("--tau", 5)
-    monkeypatch.setattr(policies, "_ROWS_AT_ONCE", 70)
+    monkeypatch.setattr(policies, "_ROWS_PER_PIECE", 70)
     monkeypatch.setattr(reading, "BATCH_BYTES", 300 * 784)
     pieces = make("--tau", 5)
     assert np.array_equal(whole.action, pieces.action)
@@ -143,9 +141,9 @@ def test_unfitted_linear_policy_is_uniform(make: Callable[..., LogArrays]) -> No
     assert ((counts - ROWS / ACTIONS) ** 2 / (ROWS / ACTIONS)).sum() < 27.9  # χ², 9 degrees of freedom, 1 in 1,000
 
 
-def test_diverged_fit_is_told_and_nothing_is_written(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_diverged_fit_is_reported_and_nothing_is_written(run: Callable[..., Any], tmp_path: Path) -> None:
     deep = ("--logging-model", "mlp", "--hidden", ",".join(["64"] * 8))
     ran = run("make-logs", *deep, "--lr", 1000, "--epochs", 2, "--quiet", "-o", "bad.parquet")
     assert ran.code == 2
-    assert ran.stderr == "s2bl: the logging policy's training diverged: use a smaller --lr than 1000\n"
+    assert ran.stderr == "s2bl: the fit of the logging policy diverged at --lr 1000: use a smaller --lr\n"
     assert not list(tmp_path.iterdir())

@@ -1,4 +1,4 @@
-"""`make-logs`: which policy logs by default, what each flag does to it, and what is refused."""
+"""`make-logs`: the default logging policies, the effect of each option, and errors."""
 
 import json
 from collections.abc import Callable
@@ -29,7 +29,7 @@ COLUMNS = ("context", "action", "propensity", "cost", "known", "is_test", "label
 
 @pytest.fixture(autouse=True)
 def small_sample(monkeypatch: pytest.MonkeyPatch) -> LabelledData:
-    """A tenth of the sample's rows, in its place."""
+    """Replace the sample by a tenth of its rows."""
     from s2bl_cli.datasets.settings import DatasetSettings
 
     whole = sample.load(DatasetSettings())
@@ -68,7 +68,7 @@ def same(a: LogArrays, b: LogArrays) -> bool:
 
 @pytest.mark.parametrize("dataset", DATASETS.names)
 def test_default_model_of_each_dataset(dataset: str) -> None:
-    """The paper's: resnet-v2 for CIFAR-100, resnet-v1 for its other images; linear elsewhere and on features."""
+    """As in the paper: resnet-v2 for CIFAR-100, resnet-v1 for other images; linear for the rest and for features."""
     paper = dict.fromkeys(("fmnist", "mnist", "emnist", "cifar10"), "resnet-v1") | {"cifar100": "resnet-v2"}
     settings = LoggingSettings()
     assert settings.resolved(dataset, images=True, device="cpu").logging_model == paper.get(dataset, "linear")
@@ -86,7 +86,7 @@ def test_default_sizes_of_each_device(device: str, width: int, epochs: int) -> N
     assert (given.width, given.epochs) == (8, 0)
 
 
-def test_a_given_policy_brings_its_model() -> None:
+def test_reused_policy_keeps_its_model() -> None:
     assert LoggingSettings(logging_policy="p").resolved("fmnist", images=True, device="cpu").logging_model is None
 
 
@@ -100,7 +100,7 @@ def test_uniform(make: Callable[..., LogArrays]) -> None:
     assert ((counts - ROWS / ACTIONS) ** 2 / (ROWS / ACTIONS)).sum() < 27.9  # χ², 9 degrees of freedom, 1 in 1,000
 
 
-def test_random_has_nothing_to_do_with_the_context(make: Callable[..., LogArrays], small_sample: LabelledData) -> None:
+def test_random_is_independent_of_the_context(make: Callable[..., LogArrays], small_sample: LabelledData) -> None:
     first = make("--logging-model", "random", "--tau", 0.5)
     for part in (small_sample.train, small_sample.test):
         object.__setattr__(part, "context", 255 - part.context[::-1])
@@ -108,17 +108,17 @@ def test_random_has_nothing_to_do_with_the_context(make: Callable[..., LogArrays
     assert not np.array_equal(first.context, other.context)
     assert np.array_equal(first.pi0, other.pi0)
     assert np.array_equal(first.action, other.action)
-    assert len(np.unique(first.propensity)) > ROWS / 2  # a fresh one for each row
+    assert len(np.unique(first.propensity)) > ROWS / 2  # a new distribution for each row
     assert not np.array_equal(first.pi0, make("--logging-model", "random", "--tau", 0.5, "--seed", 1).pi0)
 
 
 def test_random_is_softmax_of_normal_noise_over_tau() -> None:
     """Log-probabilities, centred in each row, have the variance (1 − 1/k)/τ²; batches make no difference."""
-    pi0 = RandomPolicy(4, seed=0, flatness=2.0).distribution(np.zeros((20_000, 1)))
+    pi0 = RandomPolicy(4, seed=0, temperature=2.0).distribution(np.zeros((20_000, 1)))
     logits = np.log(pi0.astype(np.float64))
     logits -= logits.mean(axis=1, keepdims=True)
     assert logits.var() == pytest.approx(0.75 / 4, rel=0.03)
-    pieces = RandomPolicy(4, seed=0, flatness=2.0)
+    pieces = RandomPolicy(4, seed=0, temperature=2.0)
     assert np.array_equal(np.concatenate([pieces.distribution(np.zeros((n, 1))) for n in (7, 1, 92)]), pi0[:100])
 
 
@@ -126,7 +126,7 @@ def test_softmax_by_hand() -> None:
     pi0 = softmax(np.log([[1.0, 3.0], [1e300, 1e300]]))
     assert pi0.dtype == np.float32
     assert pi0.tolist() == [[0.25, 0.75], [0.5, 0.5]]
-    with pytest.raises(RunError, match="logits are not numbers"):
+    with pytest.raises(RunError, match="logits of the logging policy must be finite"):
         softmax(np.array([[0.0, np.nan]]))
 
 
@@ -147,8 +147,8 @@ def test_uniform_mix_of_uniform_is_uniform() -> None:
     assert pi0.tolist() == [[0.25] * 4] * 3
 
 
-def test_adverse_prefers_what_is_wrong(make: Callable[..., LogArrays]) -> None:
-    """The logits negated: probabilities of a row are inverse to those without."""
+def test_adverse_prefers_wrong_actions(make: Callable[..., LogArrays]) -> None:
+    """With negated logits, the probabilities of a row are inverse to those without --adverse."""
     plain, adverse = make("--tau", 5), make("--tau", 5, "--adverse")
     assert plain.pi0 is not None
     inverse = 1 / plain.pi0.astype(np.float64)
@@ -157,12 +157,12 @@ def test_adverse_prefers_what_is_wrong(make: Callable[..., LogArrays]) -> None:
     assert right[0] > 0.15 > 0.1 > right[1]
 
 
-# --- a policy kept and used again ---
+# --- saved and reused policies ---
 
 
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_saved_policy_logs_the_same(make: Callable[..., LogArrays], tmp_path: Path, model: str) -> None:
-    """Fitted as softmax(τ·h), h itself logs: that is τ = 1 of the saved one."""
+    """A fit of softmax(τ·h) draws from softmax(h), which is the saved policy at τ = 1."""
     fitted = make("--tau", 5, "--logging-model", model, "--hidden", 8, "--save-policy", "p.safetensors")
     reused = make("--logging-policy", "p.safetensors")
     assert same(fitted, reused)
@@ -197,22 +197,23 @@ def test_lineage_of_a_reused_policy(make: Callable[..., LogArrays], tmp_path: Pa
     assert "logging-policy" not in step.settings
 
 
-def test_policy_that_does_not_fit_is_refused(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_policy_that_does_not_fit_is_rejected(run: Callable[..., Any], tmp_path: Path) -> None:
     table_policy(tmp_path / "three.safetensors", np.full((4, 3), 1 / 3))
     table_policy(tmp_path / "ten.safetensors", np.full((4, 10), 0.1))
-    for name, said in (
+    for name, expected in (
         ("three", "its actions are 3, the data's 10"),
         ("ten", "its contexts are 4 float32, the data's 1×28×28 uint8"),
     ):
         ran = run("make-logs", "--logging-policy", f"{name}.safetensors", "--quiet", "-o", "x.parquet")
         assert ran.code == 2
         assert ran.stderr == (
-            f"s2bl: {name}.safetensors does not fit sample: {said}; use a policy that was fitted to such data\n"
+            f"s2bl: {name}.safetensors does not fit sample: {expected}: use a policy that was fitted to this kind of "
+            "data\n"
         )
     assert not (tmp_path / "x.parquet").exists()
 
 
-# --- the same log again ---
+# --- reproducibility ---
 
 
 def test_threads_do_not_change_the_log(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -227,13 +228,13 @@ def test_threads_do_not_change_the_log(run: Callable[..., Any], tmp_path: Path) 
         assert (tmp_path / f"1.{suffix}").read_bytes() == (tmp_path / f"2.{suffix}").read_bytes()
 
 
-def test_batch_size_is_the_fits_alone(make: Callable[..., LogArrays]) -> None:
+def test_batch_size_affects_only_the_fit(make: Callable[..., LogArrays]) -> None:
     make("--tau", 3, "--save-policy", "p.safetensors")
     logs = [make("--logging-policy", "p.safetensors", "--cost-noise", 0.3, "--batch-size", size) for size in (1, 700)]
     assert same(*logs)
 
 
-# --- what is said ---
+# --- summary and warnings ---
 
 
 def test_summary(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -261,35 +262,35 @@ def test_summary(run: Callable[..., Any], tmp_path: Path) -> None:
     }
 
 
-def test_propensities_below_nu_are_warned_of(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_propensities_below_nu_give_a_warning(run: Callable[..., Any], tmp_path: Path) -> None:
     ran = run(
         "make-logs", "--logging-model", "random", "--tau", 0.3, "--seed", 1, "--json", "--quiet", "-o", "x.parquet"
     )
     below = json.loads(ran.stdout)["rows_below_nu"]
     with open_logs([str(tmp_path / "x.parquet")]) as log:
-        assert below == (log.read().propensity < 0.001).sum() > 0
+        assert below == (log.read().propensity < 0.001).sum() == 1
     assert ran.stderr == (
-        f"warning: {below:,} rows have a propensity below ν = 0.001: train truncates it there; for fewer, choose a "
-        "larger --tau or --uniform\n"
+        "warning: train will truncate the propensity of 1 row to ν = 0.001: choose a larger --tau or --uniform to "
+        "avoid this\n"
     )
 
 
-def test_no_temperature_lifts_thousands_of_actions_above_nu() -> None:
+def test_warning_with_many_actions_suggests_a_smaller_nu() -> None:
     facts = LogFacts(1001)
     facts.add("train", np.full(5, 1 / 1001, np.float32))
     assert facts.warnings() == [
-        "5 rows have a propensity below ν = 0.001: train truncates it there; give it a smaller --nu"
+        "train will truncate the propensity of 5 rows to ν = 0.001: give it a smaller --nu to avoid this"
     ]
 
 
-def test_propensities_that_do_not_fit_their_draws_are_warned_of() -> None:
+def test_propensities_that_do_not_match_the_draws_give_a_warning() -> None:
     facts = LogFacts(4)
     propensity = np.full(1000, 0.5, np.float32)  # 1/p is 2 in the mean, not 4
     pi0 = np.full((1000, 4), 0.25, np.float32)
     action = np.zeros(1000, np.int32)
     facts.add("train", propensity, action, action, pi0)
     assert facts.warnings() == [
-        "mean(1/p) is 2, far from the number of actions 4: these propensities do not fit their draws"
+        "mean(1/p) is 2, but should be near the number of actions, 4: the propensities do not match the drawn actions"
     ]
     right = LogFacts(4)
     right.add("train", pi0[:, 0], action, action, pi0)
@@ -301,45 +302,47 @@ def test_propensities_that_do_not_fit_their_draws_are_warned_of() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "expected"),
     [
         (
             ("--logging-policy", "p.safetensors", "--logging-model", "mlp"),
-            "--logging-policy brings its own model: drop --logging-model",
+            "--logging-policy and --logging-model exclude each other: remove one of them",
         ),
         (
             ("--adverse", "--logging-model", "uniform"),
-            "--adverse negates a fitted policy's logits; --logging-model uniform has none",
+            "--adverse needs a fitted logging policy, found --logging-model uniform: remove --adverse or choose "
+            "another model",
         ),
         (
             ("--adverse", "--logging-model", "random"),
-            "--adverse negates a fitted policy's logits; --logging-model random has none",
+            "--adverse needs a fitted logging policy, found --logging-model random: remove --adverse or choose "
+            "another model",
         ),
         (
             ("--cost-noise", 0.1, "--cost", "-1"),
-            "--cost-noise flips the costs of --cost match; --cost '-1' has none to flip",
+            "--cost-noise needs --cost match, found --cost '-1': remove --cost-noise",
         ),
         (
             ("--logging-model", "uniform", "--save-policy", "p.safetensors"),
-            "--save-policy has nothing to save: no logging policy was fitted here",
+            "--save-policy needs a logging policy that is fitted in this run: remove --save-policy",
         ),
         (("--tau", 0), "--tau must be in (0, 1e+06], found 0.0"),
         (("--uniform", 1.5), "--uniform must be in [0, 1], found 1.5"),
         (
             ("--dataset", "table"),
-            "--dataset table needs a file: give its name, such as --dataset my.csv --label-column y",
+            "--dataset table needs a file: give its name instead, such as --dataset my.csv --label-column y",
         ),
     ],
 )
-def test_contradictions_are_refused(
-    run: Callable[..., Any], tmp_path: Path, flags: tuple[object, ...], said: str
+def test_contradictions_are_rejected(
+    run: Callable[..., Any], tmp_path: Path, flags: tuple[object, ...], expected: str
 ) -> None:
     ran = run("make-logs", *flags, "--quiet", "-o", "x.parquet")
-    assert (ran.code, ran.stderr) == (2, f"s2bl: {said}\n")
+    assert (ran.code, ran.stderr) == (2, f"s2bl: {expected}\n")
     assert not list(tmp_path.iterdir())
 
 
-def test_unknown_dataset_names_those_there_are() -> None:
+def test_unknown_dataset_lists_the_known_ones() -> None:
     from s2bl_cli.datasets.settings import DatasetSettings
 
     with pytest.raises(SettingError) as caught:
@@ -354,7 +357,7 @@ def test_log_and_policy_cannot_be_one_file(run: Callable[..., Any], tmp_path: Pa
     ran = run("make-logs", "--epochs", 0, "--save-policy", tmp_path / "x", "--quiet", *force, "-o", "x")
     assert (ran.code, ran.stderr) == (
         2,
-        "s2bl: --save-policy and -o name the same file: the policy would replace the log\n",
+        "s2bl: --save-policy and -o must name different files: the policy would overwrite the log\n",
     )
     assert not list(tmp_path.iterdir())
 
@@ -362,12 +365,12 @@ def test_log_and_policy_cannot_be_one_file(run: Callable[..., Any], tmp_path: Pa
 # --- inputs before outputs ---
 
 
-def test_an_existing_output_hides_no_wrong_input(run: Callable[..., Any], tmp_path: Path) -> None:
+def test_existing_output_does_not_hide_a_wrong_input(run: Callable[..., Any], tmp_path: Path) -> None:
     (tmp_path / "x.parquet").write_text("kept")
     ran = run("make-logs", "--dataset", "no.csv", "-o", "x.parquet")
     assert (ran.code, ran.stderr) == (2, "s2bl: no.csv does not exist: check the name and the folder\n")
     ran = run("make-logs", "--cost", "AVG(label)", "-o", "x.parquet")
-    assert "the cost of a row must come from that row alone" in ran.stderr
+    assert "the cost of a row must depend only on that row" in ran.stderr
     ran = run("make-logs", "--epochs", 0, "-o", "x.parquet")
     assert (ran.code, ran.stderr) == (
         2,
@@ -376,7 +379,7 @@ def test_an_existing_output_hides_no_wrong_input(run: Callable[..., Any], tmp_pa
     assert (tmp_path / "x.parquet").read_text() == "kept"
 
 
-def test_an_existing_output_is_told_before_a_policy_is_fitted(
+def test_existing_output_is_reported_before_a_policy_is_fitted(
     run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("s2bl_cli.logging_policy.make_logs.fit_network", None)
@@ -395,7 +398,7 @@ def test_an_existing_output_is_told_before_a_policy_is_fitted(
 
 @pytest.mark.parametrize("model", ["resnet-v1", "resnet-v2"])
 def test_a_resnet_logs(run: Callable[..., Any], tmp_path: Path, small_sample: LabelledData, model: str) -> None:
-    """Fitted, kept and used again; its propensities are those of the kept network."""
+    """Fitted, saved and reused. The propensities are those of the saved network."""
     for part in (small_sample.train, small_sample.test):
         object.__setattr__(part, "context", part.context[:60])
         object.__setattr__(part, "label", part.label[:60])

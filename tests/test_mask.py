@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.logs import reading
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.errors import SettingError
@@ -318,7 +319,7 @@ def test_faults_of_all_columns_are_told_and_nothing_is_written(tmp_path, write_p
         2,
         "s2bl: log.parquet: context values must be finite: 1 row, the first is row 2 with NaN or infinity; "
         "propensity must be in (0, 1]: 1 row, the first is row 1 with 0.0 "
-        "(rows count from 0); mend or drop these rows\n",
+        "(rows count from 0); fix or drop these rows\n",
     )
     assert os.listdir(tmp_path) == ["log.parquet"]
 
@@ -330,6 +331,39 @@ def test_faults_of_contexts_alone_leave_no_output(tmp_path, write_plain, run):
     assert ran.code == 2
     assert "context values must be finite: 1 row, the first is row 2" in ran.stderr
     assert os.listdir(tmp_path) == ["log.parquet"]
+
+
+# --- how often the log is read ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("options", [{"rho": 0.3}, {"known": 10}, {"known": 10, "missing": 20}])
+def test_the_log_is_decoded_twice(folder, log, monkeypatch, options):
+    """Costs and splits to choose rows, all columns to write. (One more read of the bytes is for the digest.)"""
+    decoded, digests = [], []
+    decode, digest = reading.decode_batches, InputFile.sha256
+
+    def decode_batches(file, columns, *values, **more):
+        decoded.append(columns)
+        return decode(file, columns, *values, **more)
+
+    def sha256(file):
+        digests.append(file)
+        return digest(file)
+
+    monkeypatch.setattr(reading, "decode_batches", decode_batches)
+    monkeypatch.setattr(InputFile, "sha256", sha256)
+    mask(log, folder / "scans.parquet", **options)
+    assert decoded == [["cost", "split"], ["context", "action", "propensity", "cost", "label", "pi0", "split"]]
+    assert len(digests) == 1
+
+
+@pytest.mark.parametrize("row_group", [1, 7, 8, 9, 64])
+def test_row_groups_of_any_size_are_masked_alike(folder, log, write_log, row_group):
+    """Train rows are numbered through, wherever row groups end."""
+    write_log(folder / "pieces.parquet", ROWS, test_rows=TEST_ROWS, row_group=row_group)
+    for source, target in ((log, "from-log.parquet"), (folder / "pieces.parquet", "from-pieces.parquet")):
+        mask(source, folder / target, known=11, missing=9, seed=4)
+    assert costs(folder / "from-log.parquet") == costs(folder / "from-pieces.parquet")
 
 
 # --- outputs ----------------------------------------------------------------------------------------------

@@ -44,6 +44,21 @@ def test_claims_and_their_exit_codes(report: Report, claim: str, code: int) -> N
     assert ran.stdout.startswith("Argmax accuracy"), "the table is made all the same"
 
 
+@pytest.mark.parametrize("at", ["known=1200", "known=1,200", "known=1200.0"])
+def test_claims_at_a_number_of_rows(report: Report, at: str) -> None:
+    """Keys are numbers until they are printed."""
+    sizes = {1200: (0, 800), 600: (0, 400)}
+    scores = [
+        score(0.7 if known == 1200 else 0.2, known=known, missing=missing, rho=known / (known + missing))
+        for known, numbers in sizes.items()
+        for missing in numbers
+    ]
+    assert report(scores, "--check", f"wce-s2bl > 60 at {at}").code == 0
+    assert report(scores, "--check", f"wce-s2bl > 60 at {at} ratio=0").code == 0
+    assert report(scores, "--check", "wce-s2bl > 60 at known=600").code == 1
+    assert report(scores, "--check", "wce-s2bl > 60 at ratio=0.6667 known=1200").code == 0  # as it is printed
+
+
 def test_each_claim_is_told_with_its_numbers(report: Report) -> None:
     """In the rows that have all its methods: the one of ρ = 1 does not."""
     ran = report(SCORES, "--check", "wce-s2bl >= tips + 2", "--check", "tips > 0 on average")
@@ -77,23 +92,23 @@ def test_units_are_the_tables(report: Report) -> None:
     )
 
 
+FORM = (
+    "sums of methods and numbers with one of >=, <=, >, < between them and spaces around every word, then rows "
+    "(at rho=0.02 tau=10) or on average"
+)
+
+
 @pytest.mark.parametrize(
     ("claim", "told"),
     [
-        ("wce-s2bl", "--check must be like 'wce-s2bl >= tips + 2', found 'wce-s2bl': one of >=, <=, >, < with spaces "
-                     "around it"),
-        ("a > b > c", "--check must be like 'wce-s2bl >= tips + 2', found 'a > b > c': one of >=, <=, >, < with spaces "
-                      "around it"),
-        ("wce-s2bl >= tips 2", "--check must be like 'wce-s2bl >= tips + 2', found 'wce-s2bl >= tips 2': methods and "
-                               "numbers with + or - between them, spaces around each"),
-        ("> tips", "--check must be like 'wce-s2bl >= tips + 2', found '> tips': methods and numbers with + or - "
-                   "between them, spaces around each"),
+        *((claim, f"--check must be like 'wce-s2bl >= tips + 2', found {claim!r}: {FORM}")
+          for claim in ("wce-s2bl", "a > b > c", "wce-s2bl >= tips 2", "> tips", "tips > + 2", "tips > 1 at rho",
+                        "tips > 1 at", "tips >> 1")),
         ("tips > kl-s2bl", "--check 'tips > kl-s2bl': 'kl-s2bl' is no method of these scores; they have wce-s2bl, "
                            "tips, logging-policy"),
         ("2 > 1", "--check '2 > 1': it names no method; they have wce-s2bl, tips, logging-policy"),
-        ("tips > 1 at lam=3", "--check 'tips > 1 at lam=3': the table's rows are by dataset, τ, ρ, not by 'lam'"),
-        ("tips > 1 at rho", "--check must be like 'wce-s2bl >= tips + 2', found 'tips > 1 at rho': after 'at' come "
-                            "rows, such as at rho=0.02 tau=10"),
+        ("tips > 1 at lam=3", "--check 'tips > 1 at lam=3': the table's rows are by dataset, tau, rho, not by 'lam'"),
+        ("tip > 1", "--check 'tip > 1': 'tip' is no method of these scores; they have tips, wce-s2bl, logging-policy"),
         ("wce-s2bl > tips at rho=1", "--check 'wce-s2bl > tips at rho=1': no row of the scores has all of wce-s2bl, "
                                      "tips"),
     ],

@@ -65,7 +65,7 @@ def test_csv_has_a_line_a_cell(report: Report) -> None:
     cells = {(row["ρ"], row["column"]): row for row in rows}
     assert len(cells) == len(rows) == 6
     seeds = cells["0.02", "wce-s2bl"]
-    assert (seeds["mean"], seeds["std"], seeds["runs"], seeds["best"]) == ("71", "1.414213562", "2", "true")
+    assert (seeds["mean"], seeds["std"], seeds["runs"], seeds["best"]) == ("71", "1.414213562", "2", "false")
     assert (cells["0.2", "tips"]["mean"], cells["0.2", "tips"]["stderr"]) == ("33.33333333", "1")
     assert (cells["0.2", "wce-s2bl"]["mean"], cells["0.2", "wce-s2bl"]["runs"]) == ("", "0")
 
@@ -76,13 +76,13 @@ def test_csv_gives_a_spreadsheet_no_formula(report: Report) -> None:
 
 
 def test_json_has_tables_claims_health_and_commands(report: Report) -> None:
-    scores = [score(0.7), score(0.5, "tips", rho=0.2)]
+    scores = [score(0.7), score(0.5, "tips", rho=0.2), logging(0.2)]
     told = json.loads(report(scores, "--format", "json", "--check", "wce-s2bl > 60").stdout)
     (table,) = told["tables"]
     assert table["caption"] == "Argmax accuracy in %, one run a cell"
     assert [column["name"] for column in table["columns"]] == ["wce-s2bl", "tips", "logging-policy"]
     first = table["rows"][0]
-    assert first["keys"] == {"dataset": "sample", "τ": "10", "ρ": "0.02"}
+    assert first["keys"] == {"dataset": "sample", "τ": 10.0, "ρ": 0.02}
     assert (first["cells"]["wce-s2bl"]["mean"], first["cells"]["wce-s2bl"]["best"]) == (70.0, True)
     assert first["cells"]["tips"] is None
     assert [claim["holds"] for claim in told["claims"]] == [True]
@@ -97,17 +97,20 @@ def test_json_has_tables_claims_health_and_commands(report: Report) -> None:
 def test_latex_table_by_hand() -> None:
     """Keys are said once; a rule between datasets, a thinner one between τ."""
     rows = (
-        (("a", "1", "0.02"), (Cell(0.5, 0.01, is_best=True), Cell(0.4, is_second=True, differs=True))),
-        (("a", "1", "0.2"), (Cell(0.5), Cell())),
-        (("a", "10", "0.2"), (Cell(0.5), Cell())),
-        (("b", "10", "0.2"), (Cell(text="do not trust"), Cell(0.25))),
+        (("a", 1.0, 0.02), (Cell(0.5, 0.01, is_best=True), Cell(0.4, is_second=True, differs=True))),
+        (("a", 1.0, 0.2), (Cell(0.5), Cell())),
+        (("a", 10.0, 0.2), (Cell(0.5), Cell())),
+        (("b", 10.0, 0.2), (Cell(text="do not trust"), Cell(0.25))),
     )
-    table = Table(("dataset", "τ", "ρ"), ("One", "Two"), rows, "In %", notes=("A note.",))
+    table = Table(("dataset", "tau", "rho"), {"1": "One", "2": "Two"}, rows, "Accuracy in %", notes=("A note.",))
     assert latex(Made((table,))).splitlines() == [
         r"% \usepackage{booktabs}",
+        r"% \usepackage{graphicx}",
         r"\begin{table}[htb]",
         r"\centering",
-        r"\caption{In \%}",
+        r"\caption{Accuracy in \%}",
+        r"\label{tab:accuracy}",
+        r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%",
         r"\begin{tabular}{lllrr}",
         r"\toprule",
         r"dataset & $\tau$ & $\rho$ & \textbf{One} & \textbf{Two} \\",
@@ -119,10 +122,28 @@ def test_latex_table_by_hand() -> None:
         r"\midrule",
         r"b & 10 & 0.2 & do not trust & $25.00$ \\",
         r"\bottomrule",
-        r"\end{tabular}",
+        r"\end{tabular}}",
         r"\par\smallskip{\footnotesize A note.\par}",
         r"\end{table}",
     ]
+
+
+def test_latex_table_has_a_label_and_fits_the_page(report: Report) -> None:
+    """It is shrunk to the width of the text where it is wider, whatever its columns."""
+    methods = ("wce-s2bl", "kl-s2bl", "wce-s2blk", "kl-s2blk", "cce-s2bl", "banditnet", "tips")
+    lines = report([score(0.5, method) for method in methods], "--format", "latex").stdout.splitlines()
+    assert r"\label{tab:argmax-accuracy}" in lines
+    shrunk = lines.index(r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%")
+    assert lines[shrunk + 1].startswith(r"\begin{tabular}")
+    assert r"\end{tabular}}" in lines
+
+
+def test_keys_have_four_digits_for_people_and_all_for_programs(report: Report) -> None:
+    scores = [score(0.5, rho=5 / 6), score(0.6, rho=0.02)]
+    assert "| 0.8333 |" in report(scores).stdout
+    assert "\nsample,10,0.8333333333," in report(scores, "--format", "csv").stdout
+    keys = [row["keys"]["ρ"] for row in json.loads(report(scores, "--format", "json").stdout)["tables"][0]["rows"]]
+    assert keys == [0.02, 5 / 6]
 
 
 def test_latex_keeps_what_files_say_from_being_commands() -> None:
@@ -151,7 +172,7 @@ def test_latex_compiles(report: Report, tmp_path: Path) -> None:
         for scores, flags in ((table_2_scores(), ()), (ope_scores(), ()), (hostile, ()), (divergence, ()),
                               (table_2_scores(), ("--against", "paper")))
     ]  # fmt: skip
-    start = "\\documentclass{article}\n\\usepackage{booktabs}\n\\begin{document}\n"
+    start = "\\documentclass{article}\n\\usepackage{booktabs,graphicx}\n\\begin{document}\n"
     (tmp_path / "paper.tex").write_text("\n".join([start, *tables, "\\end{document}\n"]))
     done = subprocess.run(
         ["pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper.tex"],

@@ -6,6 +6,7 @@ import torch
 from learning_fixtures import default_device_elsewhere, one_hot
 from torch.nn.functional import binary_cross_entropy_with_logits
 
+from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.reward_models.observation_model import cross_fit_observation
 from s2bl_cli.reward_models.reward_model import (
     _gradients,
@@ -52,6 +53,20 @@ def test_uint8_images_are_as_good_as_floats() -> None:
     images = fit_reward_model(x, a, cost, 3, FEW).predict(x)
     vectors = fit_reward_model(x.reshape(50, 16).astype(np.float32), a, cost, 3, FEW).predict(x)
     assert images == pytest.approx(vectors, abs=1e-6)
+
+
+def test_contexts_that_are_tensors_already_are_predicted_as_they_are() -> None:
+    """A batch is converted once for the policies, the reward model and the model of missingness."""
+    rng = np.random.default_rng(0)
+    x, a = rng.standard_normal((60, 3)).astype(np.float32), rng.integers(0, 2, 60)
+    known, fold = rng.random(60) < 0.5, np.arange(60) % 5
+    batch = torch.from_numpy(x)
+    assert context_tensor(batch, torch.device("cpu")) is batch
+    reward_model = cross_fit(x, a, rng.random(60), fold, 2, FEW)
+    assert (reward_model.predict(batch, fold) == reward_model.predict(x, fold)).all()
+    for nonlinear in (False, True):
+        model = cross_fit_observation(x, a, known, fold, 2, FEW, nonlinear=nonlinear)
+        assert (model.probability(batch, a, fold) == model.probability(x, a, fold)).all()
 
 
 def test_a_rows_own_reward_does_not_reach_its_prediction() -> None:

@@ -16,13 +16,13 @@ from s2bl_cli.contract.document import VERSIONS
 from s2bl_cli.contract.history import HistoryRow, read_history, write_history
 from s2bl_cli.contract.input_files import open_inputs
 from s2bl_cli.contract.lineage import Source, Step
-from s2bl_cli.contract.parquet_documents import read_document
+from s2bl_cli.contract.parquet_files import read_document
 from s2bl_cli.contract.scores import SCHEMA, read_scores, write_scores
 from s2bl_cli.contract.settings_text import MAX_LENGTH, decode_settings, encode_settings, step_settings, train_settings
 from s2bl_cli.errors import ContractError
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
 from s2bl_cli.registry import FIGURES
-from s2bl_cli.reporting import selection
+from s2bl_cli.reporting import keys, runs, selection
 from s2bl_cli.reporting.figures.figure import FigureData
 from s2bl_cli.reporting.figures.style import drawing
 from s2bl_cli.reporting.selection import with_settings
@@ -175,12 +175,9 @@ def test_rows_and_choices_by_any_setting(report: Report) -> None:
     assert "--group-by must be columns of lr, policy," in report(scores, "--group-by", "dataset,lrr").stderr
 
 
-def test_runs_that_would_be_averaged_are_told_apart_by_any_setting(report: Report) -> None:
+def test_runs_are_told_apart_by_any_setting(report: Report) -> None:
     scores = [score(0.5, policy_sha256="a", epochs=10), score(0.7, policy_sha256="b", epochs=20)]
-    assert report(scores).stderr == (
-        "s2bl: wce-s2bl at dataset sample, τ 10, ρ 0.02, seed 0 has 2 runs that differ in epochs: 10.0 and 20.0; "
-        "choose with --where epochs=10.0\n"
-    )
+    assert "| WCE-S2BL (10 epochs) | WCE-S2BL (20 epochs) |" in report(scores).stdout
     assert report(scores, "--where", "epochs=10.0").code == 0
 
 
@@ -206,7 +203,8 @@ def test_a_baseline_that_lacks_the_column_is_told(run: Run, tmp_path: Path) -> N
 def gamma(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hyperparameter that someone declared."""
     declared = {**declared_hyperparameters(), "gamma": SimpleNamespace(name="gamma", symbol="γ")}
-    monkeypatch.setattr(selection, "declared_hyperparameters", lambda: declared)
+    for module in (keys, runs, selection):
+        monkeypatch.setattr(module, "declared_hyperparameters", lambda: declared)
 
 
 @pytest.mark.usefixtures("gamma")
@@ -215,7 +213,7 @@ def test_a_declared_hyperparameter_makes_rows_and_is_chosen_by(report: Report) -
     ran = report(scores, "--group-by", "dataset,gamma")
     assert "| dataset | γ   |" in ran.stdout
     assert r"& $\gamma$ &" in report(scores, "--group-by", "dataset,gamma", "--format", "latex").stdout.replace("{", "")
-    assert "differ in gamma: 0.1 and 1.0; choose with --where gamma=0.1" in report(scores).stderr
+    assert "| WCE-S2BL (γ 0.1) | WCE-S2BL (γ 1) |" in report(scores).stdout
     chosen = report(scores, "--where", "gamma=1", "--check", "wce-s2bl >= tips + 5")
     assert chosen.code == 0
     assert "**70.00**" in chosen.stdout
@@ -224,7 +222,8 @@ def test_a_declared_hyperparameter_makes_rows_and_is_chosen_by(report: Report) -
 
 @pytest.mark.usefixtures("gamma")
 def test_a_declared_hyperparameter_that_differs_between_seeds_is_named(report: Report) -> None:
-    ran = report([score(0.5, seed=0, gamma=0.1), score(0.7, seed=1, gamma=1.0)])
+    asked = {"asked.gamma": "0.1,1"}
+    ran = report([score(0.5, seed=0, gamma=0.1, **asked), score(0.7, seed=1, gamma=1.0, **asked)])
     assert ran.stdout.endswith("The runs of wce-s2bl at dataset sample, τ 10, ρ 0.02 differ in gamma: 0.1 and 1.0.\n")
     assert report([score(0.5)], "--group-by", "gamma").code == 0  # no file has it
 
@@ -238,4 +237,4 @@ def test_a_declared_hyperparameter_is_in_legends(tmp_path: Path) -> None:
     history = with_settings(read_history([str(tmp_path / "h")])[0])
     with drawing():
         figure = FIGURES.load("learning-curves").draw(FigureData(history=history))
-    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["WCE-S2BL, γ = 0.1", "WCE-S2BL, γ = 1"]
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["WCE-S2BL (γ 0.1)", "WCE-S2BL (γ 1)"]

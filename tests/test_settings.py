@@ -148,7 +148,7 @@ def test_every_field_is_a_flag_with_its_words_and_default(cli):
     assert {name: options[name].opts for name in ("rho", "batch_size", "other_kind", "depth")} == {
         "rho": ["--rho"], "batch_size": ["--batch-size"], "other_kind": ["--other-kind"], "depth": ["--depth"],
     }  # fmt: skip
-    assert options["batch_size"].help == "rows a step; 1 or more"
+    assert options["batch_size"].help == "rows a step"
     assert options["kind"].help == "which"
     assert (options["batch_size"].default, options["rho"].default, options["kind"].default) == (128, None, "one")
     assert options["threads"].metavar == "N"

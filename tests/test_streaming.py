@@ -41,9 +41,9 @@ def _resident(log: Log) -> TrainingData:
 def test_row_groups_are_read_in_any_order(log_file: Path) -> None:
     with open_logs([str(log_file)]) as log:
         whole = log.read(COLUMNS)
-        assert [stretch.rows for stretch in log.stretches] == [50] * 20
-        chosen = [log.stretches[7], log.stretches[2]]
-        read = log.read_stretches(chosen, COLUMNS)
+        assert [group.rows for group in log.row_groups] == [50] * 20
+        chosen = [log.row_groups[7], log.row_groups[2]]
+        read = log.read_row_groups(chosen, COLUMNS)
     rows = np.r_[350:400, 100:150]
     for name in ("context", "action", "propensity", "cost", "known", "is_test"):
         assert np.array_equal(getattr(read, name), getattr(whole, name)[rows])

@@ -1,4 +1,4 @@
-"""Your own table: what becomes of its columns, of its labels and of its gaps, and what it costs."""
+"""The user's own table: columns, labels, missing values, splits and costs."""
 
 import datetime
 import hashlib
@@ -21,7 +21,7 @@ SIX = ["train", "train", "train", "train", "test", "test"]
 
 
 def load(path: Path, columns: dict[str, Any], **settings: Any) -> TableData:
-    """The columns as a Parquet table, or as a CSV one, loaded."""
+    """Write the columns as a Parquet or CSV file, and load it."""
     frame = pl.DataFrame(columns)
     if path.suffix == ".csv":
         frame.write_csv(path)
@@ -69,29 +69,29 @@ def test_numbers_are_standardised_by_the_train_rows(path: Path) -> None:
 
 
 def test_numbers_are_standardised_over_many_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The moments are merged batch by batch; a large mean must not cost the digits of the spread."""
+    """The moments are merged batch by batch; a large mean must not cost precision of the standard deviation."""
     monkeypatch.setattr(table, "_READ_ROWS", 7)
     values = 1e9 + np.random.default_rng(0).normal(0, 1, 100)
     data = load(tmp_path / "t.parquet", {"x": values, "label": list("ab") * 50}, test_share=0)
     assert np.allclose(contexts(data, "train")[:, 0], (values - values.mean()) / values.std(), atol=1e-5)
 
 
-def test_number_gaps_read_as_the_mean_and_are_marked(path: Path) -> None:
-    """Train rows 1, gap, 3, 5: mean 3, standard deviation √(8/3)."""
+def test_missing_numbers_are_the_mean_and_are_marked(path: Path) -> None:
+    """Train rows 1, missing, 3, 5: mean 3, standard deviation √(8/3)."""
     columns = {"x": [1.0, None, 3.0, 5.0, None, 3.0], "label": list("ababab"), "split": SIX}
     data = load(path, columns)
     s = float(np.sqrt(8 / 3))
     assert np.allclose(contexts(data, "train"), [[-2 / s, 0], [0, 1], [0, 0], [2 / s, 0]])
     assert contexts(data, "test").tolist() == [[0, 1], [0, 0]]
-    assert "missing numbers read as the mean and marked by a feature each: x (1)" in data.notes
+    assert "missing numbers replaced by the mean and marked by a feature: x (1)" in data.notes
 
 
-def test_gap_in_test_rows_only_reads_as_the_mean(path: Path) -> None:
+def test_number_missing_only_in_test_rows_is_the_mean(path: Path) -> None:
     data = load(path, {"x": [1, 3, 1, 3, None, 4], "label": list("ababab"), "split": SIX})
     assert contexts(data, "test").tolist() == [[0], [2]]
 
 
-def test_nan_and_infinity_are_gaps(tmp_path: Path) -> None:
+def test_nan_and_infinity_are_missing(tmp_path: Path) -> None:
     values = [1.0, float("nan"), float("inf"), 3.0, float("-inf"), 1.0]
     data = load(tmp_path / "t.parquet", {"x": values, "label": list("ababab"), "split": SIX})
     assert contexts(data, "train").tolist() == [[-1, 0], [0, 1], [0, 1], [1, 0]]
@@ -109,15 +109,15 @@ def test_text_is_one_hot_most_frequent_first(path: Path) -> None:
     data = load(path, columns)
     # red twice, then blue and green by name
     assert contexts(data, "train").tolist() == [[1, 0, 0], [0, 1, 0], [1, 0, 0], [0, 0, 1]]
-    # Of "black" the train rows know nothing.
+    # "black" is not in the train rows.
     assert contexts(data, "test").tolist() == [[0, 1, 0], [0, 0, 0]]
 
 
-def test_text_gap_is_a_level_of_its_own(path: Path) -> None:
+def test_missing_text_is_a_level(path: Path) -> None:
     data = load(path, {"t": ["a", None, None, "b", "b", None], "label": list("ababab"), "split": SIX})
     assert contexts(data, "train").tolist() == [[0, 1, 0], [1, 0, 0], [1, 0, 0], [0, 0, 1]]
     assert contexts(data, "test").tolist() == [[0, 0, 1], [1, 0, 0]]
-    assert "missing texts are a level of their own: t (2)" in data.notes
+    assert "missing texts encoded as a separate level: t (2)" in data.notes
 
 
 def test_rare_levels_share_a_feature(path: Path) -> None:
@@ -129,11 +129,11 @@ def test_rare_levels_share_a_feature(path: Path) -> None:
     assert contexts(data, "test").tolist() == [[0, 0, 1], [0, 0, 1], [0, 1, 0]]
 
 
-def test_identifier_is_left_out(path: Path) -> None:
+def test_identifier_is_ignored(path: Path) -> None:
     columns = {"name": [f"n{i}" for i in range(20)], "x": list(range(20)), "label": list("ab") * 10}
     data = load(path, columns, test_share=0, max_levels=5)
     assert data.context.shape == (1,)
-    assert "columns left out (dates, nested or too many distinct values): name" in data.notes
+    assert "columns ignored (dates, nested or too many distinct values): name" in data.notes
     assert load(path, columns, test_share=0, max_levels=20).context.shape == (21,)
 
 
@@ -143,12 +143,12 @@ def test_very_many_levels_are_not_counted(tmp_path: Path, monkeypatch: pytest.Mo
     assert load(tmp_path / "t.parquet", columns).context.shape == (1,)
 
 
-def test_dates_are_left_out(path: Path) -> None:
+def test_dates_are_ignored(path: Path) -> None:
     days = [datetime.date(2024, 1, day) for day in (1, 1, 2, 2, 3, 3)]
     times = [datetime.datetime(2024, 1, 1, hour) for hour in (1, 1, 2, 2, 3, 3)]
     data = load(path, {"day": days, "time": times, "x": [1, 2, 3, 4, 5, 6], "label": list("ababab")})
     assert data.context.shape == (1,)
-    assert "columns left out (dates, nested or too many distinct values): day, time" in data.notes
+    assert "columns ignored (dates, nested or too many distinct values): day, time" in data.notes
 
 
 def test_booleans_are_numbers(path: Path) -> None:
@@ -172,7 +172,7 @@ def test_categories_are_text(tmp_path: Path) -> None:
 
 
 def test_columns_named_count(path: Path) -> None:
-    """What polars calls its own column when it counts."""
+    """polars uses this name for its column of counts."""
     columns = {"count": ["a", "b", "a", "b"], "level": [1, 2, 3, 4], "value": [1, 2, 3, 4], "at": [1, 2, 3, 4]}
     data = load(path, {**columns, "label": [0, 1, 0, 1]}, test_share=0)
     assert contexts(data, "train")[:, 3:].tolist() == [[1, 0], [0, 1], [1, 0], [0, 1]]
@@ -181,11 +181,11 @@ def test_columns_named_count(path: Path) -> None:
 
 
 def test_dropped_columns(path: Path) -> None:
-    """By name and by glob; a dropped split is no split."""
+    """By name and by glob. A dropped split column does not split."""
     columns = {"id": [9, 8, 7, 6], "x_1": [1, 2, 3, 4], "x_2": [1, 2, 3, 4], "z": [1, 1, 2, 2], "label": list("abab")}
     data = load(path, columns, drop_columns="id, x_*", test_share=0)
     assert data.context.shape == (1,)
-    assert "dropped as asked: id, x_1, x_2" in data.notes
+    assert "dropped by --drop-columns: id, x_1, x_2" in data.notes
     columns["split"] = ["left", "right", "left", "right"]
     assert load(path, columns, drop_columns="split", test_share=0).context.shape == (4,)
 
@@ -219,27 +219,27 @@ def test_label_values_in_order_become_actions(path: Path, values: list[Any], ord
 
 
 @pytest.mark.parametrize(
-    ("values", "said"),
+    ("values", "expected"),
     [
-        ([0.5, 2.5] * 4, "the values of y have fractions, and each of the 2 becomes an action: is it a class?"),
+        ([0.5, 2.5] * 4, "column y has 2 values with fractions, and each value becomes an action: is y a class?"),
         (
             [*range(7), 0],
-            "most of the 8 rows have a y of their own, and each of the 7 becomes an action: is it a class?",
+            "column y has 7 distinct values in 8 rows, and each value becomes an action: is y a class?",
         ),
         ([0.0, 1.0] * 4, None),  # whole numbers as floats: how a table with gaps has them
         ([1, 2, 3, 4] * 2, None),
     ],
 )
-def test_labels_that_are_probably_no_classes_are_warned_of(
-    run: Callable[..., Any], tmp_path: Path, values: list[Any], said: str | None
+def test_labels_that_are_probably_not_classes_give_a_warning(
+    run: Callable[..., Any], tmp_path: Path, values: list[Any], expected: str | None
 ) -> None:
     pl.DataFrame({"x": range(8), "y": values}).write_parquet(tmp_path / "t.parquet")
     ran = run("make-logs", "--dataset", "t.parquet", "--label-column", "y", "--epochs", 0, "--quiet", "-o", "x.parquet")
-    assert (ran.code, ran.stderr) == (0, "" if said is None else f"warning: {said}\n")
+    assert (ran.code, ran.stderr) == (0, "" if expected is None else f"warning: {expected}\n")
 
 
 def test_the_log_knows_what_its_actions_stand_for(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Also after a mask; inspect shows it. Numbers that are the actions' own need no names."""
+    """Also after a mask, and inspect shows it. Labels that equal the numbers of the actions need no names."""
     pl.DataFrame({"x": range(8), "y": ["up", "down"] * 4, "n": [0, 1] * 4}).write_csv(tmp_path / "t.csv")
     for label, names in (("y", ("down", "up")), ("n", ())):
         flags = ("--epochs", 0, "--force", "--label-column", label)
@@ -268,7 +268,7 @@ def test_categorical_and_date_labels(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("gap", [None, float("nan")])
-def test_rows_without_label_are_left_out_and_told(
+def test_rows_without_label_are_skipped_and_reported(
     tmp_path: Path, gap: float | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """NaN too, and over several batches: it does not equal itself."""
@@ -277,7 +277,7 @@ def test_rows_without_label_are_left_out_and_told(
     data = load(tmp_path / "t.parquet", columns, test_share=0)
     assert data.labels == [0, 1]
     assert labels(data, "train") == [0, 1, 1]
-    assert "3 rows without 'label' left out" in data.notes
+    assert "3 rows without 'label' skipped" in data.notes
     assert "3 train and 0 test rows" in data.notes
     assert contexts(data, "train").sum() == pytest.approx(0, abs=1e-6)  # standardised without them
 
@@ -287,72 +287,71 @@ def test_label_only_in_test_rows_is_an_action_too(path: Path) -> None:
     assert (data.classes, labels(data, "test")) == (4, [2, 3])
 
 
-def test_every_fault_of_a_table_is_told(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_fault_of_a_table_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     six = {"x": [1, 2, 3, 4, 5, 6], "label": list("ababab")}
     assert refusal(path, six, label_column="y") == (
-        "TABLE: no column 'y' to predict: name it with --label-column (its columns: x, label)"
+        "TABLE: no column 'y' to predict: name it with --label-column (the columns are x, label)"
     )
     assert refusal(path, {"label": list("ab")}) == (
-        "TABLE: it has no numeric or text column beside 'label' to learn from"
+        "TABLE: no numeric or text column is left as a feature: add one, or drop fewer columns"
     )
     for first, found in (("valid", "valid"), (1, "1"), (None, "None")):
         kind = type(first)
         assert refusal(path, {**six, "split": [first, *([kind(1)] * 5 if kind is int else SIX[1:])]}) == (
-            f"TABLE: column 'split' must be train or test, found '{found}'; mend it, name another with --split-column, "
-            "or '' for a random one"
+            f"TABLE: column 'split' must be train or test, found '{found}': fix it, name another column with "
+            "--split-column, or '' for a random split"
         )
     assert refusal(path, {**six, "split": SIX}, split_column="fold") == (
-        "TABLE: no column 'fold' for --split-column (its columns: x, label, split)"
+        "TABLE: no column 'fold' for --split-column (the columns are x, label, split)"
     )
     assert refusal(path, {**six, "label": SIX}, split_column="label") == (
-        "TABLE: column 'label' cannot be both --label-column and --split-column"
+        "TABLE: column 'label' cannot be both --label-column and --split-column: name two columns"
     )
     assert refusal(path, {"x": [1, 2], "label": ["a", "a"]}) == (
-        "TABLE: column 'label' has one value only (a), so there is nothing to choose between: choose another "
-        "--label-column"
+        "TABLE: column 'label' must have at least two distinct values, found only a: choose another --label-column"
     )
     assert refusal(path, six, drop_columns="x,z_*") == (
-        "TABLE: --drop-columns 'z_*' drops nothing: there is no such column (its columns: x, label)"
+        "TABLE: --drop-columns 'z_*' drops nothing: no such column (the columns are x, label)"
     )
     assert refusal(path, six, drop_columns="label") == (
-        "TABLE: --drop-columns 'label' drops nothing: that is the column to predict"
+        "TABLE: --drop-columns 'label' drops nothing: it is the label column"
     )
     assert refusal(path, six, drop_columns="*") == (
-        "TABLE: it has no numeric or text column beside 'label' to learn from"
+        "TABLE: no numeric or text column is left as a feature: add one, or drop fewer columns"
     )
-    assert refusal(path, {**six, "split": ["test"] * 6}) == "TABLE: it has no train rows with a 'label'"
-    assert refusal(path, six, test_share=1) == "TABLE: it has no train rows with a 'label'"
-    assert refusal(path, {"x": [1], "label": pl.Series([None], dtype=pl.String)}) == (
-        "TABLE: it has no train rows with a 'label'"
+    no_train_rows = (
+        "TABLE: no train row has a value in column 'label': check --label-column, --split-column and --test-share"
     )
+    assert refusal(path, {**six, "split": ["test"] * 6}) == no_train_rows
+    assert refusal(path, six, test_share=1) == no_train_rows
+    assert refusal(path, {"x": [1], "label": pl.Series([None], dtype=pl.String)}) == no_train_rows
     monkeypatch.setattr(table, "_MOST_CLASSES", 5)
     assert refusal(path, {"x": [1, 2, 3, 4, 5, 6], "label": [1, 2, 3, 4, 5, 6]}) == (
-        "TABLE: column 'label' has more than 5 distinct values: it is no class to predict"
+        "TABLE: column 'label' must have at most 5 distinct values, found more: choose another --label-column"
     )
 
 
-def test_nested_label_or_split_is_refused(tmp_path: Path) -> None:
+def test_nested_label_or_split_is_rejected(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     assert refusal(path, {"x": [1, 2], "label": [[1], [2]]}) == (
-        "TABLE: column 'label' must be numbers, text or dates to be predicted, found List(Int64): choose another "
-        "--label-column"
+        "TABLE: column 'label' must be numbers, text or dates, found List(Int64): choose another --label-column"
     )
     assert refusal(path, {"x": [1, 2], "label": [1, 2], "split": [["train"], ["test"]]}) == (
-        "TABLE: column 'split' must be text, found List(String); name another with --split-column, or '' for a "
-        "random one"
+        "TABLE: column 'split' must be text, found List(String): name another column with --split-column, or '' for "
+        "a random split"
     )
     data = load(path, {"x": [1, 2], "nested": [[1], [2]], "label": [1, 2]}, test_share=0)
     assert data.context.shape == (1,)
 
 
 @pytest.mark.parametrize("content", [b"", bytes(range(256)) * 9, b"a,label\n1,2\n1,2,3\n", b"\x1f\x8b\x08\x00abc"])
-def test_a_csv_that_is_none(tmp_path: Path, content: bytes) -> None:
+def test_file_that_is_not_csv(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "t.csv"
     path.write_bytes(content)
     with pytest.raises((InputFileError, ContractError)) as caught:
         table.load(DatasetSettings(dataset=str(path)))
     assert str(caught.value).startswith(f"{path} cannot be read as CSV (")
-    assert str(caught.value).endswith("): mend it")
+    assert str(caught.value).endswith("): fix the file")
 
 
 @pytest.mark.parametrize(
@@ -365,10 +364,10 @@ def test_a_csv_that_is_none(tmp_path: Path, content: bytes) -> None:
         ("2024-01-01", ("2024-01-02",) * 3, 0),
     ],
 )
-def test_types_of_a_csv_are_those_of_all_its_rows(
+def test_csv_types_fit_all_rows(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, start: str, rest: tuple[str, ...], width: int
 ) -> None:
-    """The first rows, from which types are guessed, are not taken for all of them."""
+    """Types are inferred from the first rows, but later rows can change them."""
     monkeypatch.setattr(table, "_TYPED_ROWS", 4)
     path = tmp_path / "t.csv"
     path.write_text("x,z,label\n" + f"{start},1,a\n" * 6 + "".join(f"{x},2,b\n" for x in rest))
@@ -376,7 +375,7 @@ def test_types_of_a_csv_are_those_of_all_its_rows(
     assert data.context.shape == (width + 1,)
 
 
-def test_a_parquet_that_is_none_and_a_file_that_is_not_there(tmp_path: Path) -> None:
+def test_file_that_is_not_parquet_or_does_not_exist(tmp_path: Path) -> None:
     path = tmp_path / "t.parquet"
     path.write_bytes(b"PAR1 and so on")
     with pytest.raises(InputFileError, match=r"t\.parquet"):
@@ -389,7 +388,7 @@ def test_a_parquet_that_is_none_and_a_file_that_is_not_there(tmp_path: Path) -> 
 
 
 def many(rows: int = 4000) -> dict[str, Any]:
-    """Three classes that x tells apart, a text, gaps in both, and a price."""
+    """Three classes that x separates, a text column, missing values in both, and a price."""
     rng = np.random.default_rng(4)
     label = rng.integers(0, 3, rows)
     x = [None if i % 50 == 0 else float(v) for i, v in enumerate(2.0 * label + rng.normal(0, 1, rows))]
@@ -417,7 +416,7 @@ def test_batches_do_not_depend_on_their_size(tmp_path: Path, rows: int, monkeypa
         assert max(len(batch.label) for batch in pieces.batches(split, rows)) <= rows
 
 
-def test_fit_takes_all_train_rows_or_a_random_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fit_uses_all_train_rows_or_a_random_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = load(tmp_path / "t.parquet", many())
     part = data.to_fit()
     assert np.array_equal(part.context, contexts(data, "train"))
@@ -454,13 +453,13 @@ def test_csv_becomes_a_log(run: Callable[..., Any], tmp_path: Path) -> None:
     assert arrays.rows == 4000
     assert facts["argmax_accuracy"] > 0.6
     assert "2 numeric columns standardised: x, price" in ran.stderr
-    assert "1 text column one-hot: t (5)" in ran.stderr
+    assert "1 text column one-hot encoded: t (5)" in ran.stderr
     assert "the values of label become the actions 0 = a, 1 = b, 2 = c" in ran.stderr
     assert log.spec.actions == facts["actions"] == 3
 
 
 def test_csv_and_parquet_give_equal_logs(make: Callable[..., LogArrays], tmp_path: Path) -> None:
-    """Numbers, gaps, texts, booleans and dates alike."""
+    """Numbers, missing values, texts, booleans and dates."""
     days = [datetime.date(2024, 1, 1 + i % 28) for i in range(500)]
     columns = {name: values[:500] for name, values in many().items()}
     frame = pl.DataFrame({**columns, "flag": [i % 3 == 0 for i in range(500)], "day": days})
@@ -483,7 +482,7 @@ def test_cost_expression(make: Callable[..., LogArrays], tmp_path: Path) -> None
 
 
 @pytest.mark.parametrize(
-    ("cost", "said"),
+    ("cost", "expected"),
     [
         (
             "-price +",
@@ -494,7 +493,7 @@ def test_cost_expression(make: Callable[..., LogArrays], tmp_path: Path) -> None
         ("", "--cost must be match or a SQL expression such as"),
         (
             "-revenue",
-            "--cost '-revenue': there is no column 'revenue': the columns are x, t, label, price, action, propensity; "
+            "--cost '-revenue': no column 'revenue': the columns are x, t, label, price, action, propensity; "
             "action and label are numbers from 0\n",
         ),
         ("t", "--cost 't' must give numbers, found text: the columns are "),
@@ -508,48 +507,46 @@ def test_cost_expression(make: Callable[..., LogArrays], tmp_path: Path) -> None
         ),
         (
             "price - AVG(price)",
-            "--cost 'price - AVG(price)': the cost of a row must come from that row alone, found AVG, which is of many "
-            "rows: make it a column of the table first\n",
+            "--cost 'price - AVG(price)': the cost of a row must depend only on that row, found AVG, which needs many "
+            "rows: compute it as a column of the table first\n",
         ),
         (
             "-max(price, 0)",
-            "--cost '-max(price, 0)': the cost of a row must come from that row alone, found MAX, which is of many "
-            "rows: make it a column of the table first; the largest of several numbers is GREATEST\n",
+            "--cost '-max(price, 0)': the cost of a row must depend only on that row, found MAX, which needs many "
+            "rows: compute it as a column of the table first, or use GREATEST for the largest of several numbers\n",
         ),
         (
             "FIRST_VALUE(x) OVER (ORDER BY price)",
             "--cost 'FIRST_VALUE(x) OVER (ORDER BY price)': the cost of a row must ",
         ),
         ("ROW_NUMBER() over(order by x)", "--cost 'ROW_NUMBER() over(order by x)': the cost of a row must "),
-        ("COUNT(*)", "--cost 'COUNT(*)': the cost of a row must come from that row alone, found COUNT"),
+        ("COUNT(*)", "--cost 'COUNT(*)': the cost of a row must depend only on that row, found COUNT"),
         (
             "x",
             "--cost 'x' must give a finite number for every row, found null, NaN or infinity: use COALESCE or CASE for "
-            "such rows",
+            "these rows",
         ),
         ("NULL", "--cost 'NULL' must give a finite number for every row"),
         ("1 / (price - price)", "--cost '1 / (price - price)' must give a finite number for every row"),
     ],
 )
-def test_wrong_cost_expression(run: Callable[..., Any], tmp_path: Path, cost: str, said: str) -> None:
+def test_wrong_cost_expression(run: Callable[..., Any], tmp_path: Path, cost: str, expected: str) -> None:
     pl.DataFrame(many(200)).write_csv(tmp_path / "t.csv")
     ran = run("make-logs", "--dataset", "t.csv", "--epochs", 0, "--cost", cost, "--quiet", "-o", "x.parquet")
     assert ran.code == 2
-    assert ran.stderr.startswith(f"s2bl: {said}")
+    assert ran.stderr.startswith(f"s2bl: {expected}")
     assert ran.stderr.count("\n") == 1
     assert [file.name for file in tmp_path.iterdir()] == ["t.csv"]
 
 
-def test_words_of_aggregates_in_names_and_texts_are_no_aggregates(
-    make: Callable[..., LogArrays], tmp_path: Path
-) -> None:
+def test_names_of_aggregates_in_columns_and_texts_are_allowed(make: Callable[..., LogArrays], tmp_path: Path) -> None:
     columns = {**many(100), "sum": [2.0] * 100, "max(x)": [3.0] * 100}
     pl.DataFrame(columns).write_csv(tmp_path / "t.csv")
     cost = "CASE WHEN t = 'SUM(x)' THEN 0 ELSE -sum - \"max(x)\" * ABS(ROUND(price * 0)) - GREATEST(sum, 7) END"
     assert set(make("--dataset", "t.csv", "--cost", cost).cost.tolist()) == {-9}
 
 
-def test_wrong_cost_is_told_before_a_policy_is_fitted(
+def test_wrong_cost_is_reported_before_a_policy_is_fitted(
     run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pl.DataFrame(many(50)).write_csv(tmp_path / "t.csv")
@@ -558,16 +555,16 @@ def test_wrong_cost_is_told_before_a_policy_is_fitted(
     assert run("make-logs", "--dataset", "t.csv", "--cost", "t").code == 2
 
 
-def test_what_a_cost_is_computed_from_is_no_feature(run: Callable[..., Any], tmp_path: Path) -> None:
-    """Revenue is known after the decision: as a feature it would tell the policy what came of it."""
+def test_columns_of_the_cost_are_not_features(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Revenue is known only after the decision. As a feature it would leak the outcome."""
     pl.DataFrame(many(200)).write_csv(tmp_path / "t.csv")
     flags = ("make-logs", "--dataset", "t.csv", "--epochs", 0, "--cost", "-price", "--force", "-o", "x.parquet")
     ran = run(*flags)
-    assert "left out of the features because --cost uses them: price (--keep-cost-columns keeps them)\n" in ran.stderr
+    assert "excluded from the features because --cost uses them: price (--keep-cost-columns keeps them)\n" in ran.stderr
     with open_logs([str(tmp_path / "x.parquet")]) as log:
-        assert log.spec.context.shape == (2 + 5,)  # x and its gaps, t
+        assert log.spec.context.shape == (2 + 5,)  # x and its mark, t
     ran = run(*flags, "--keep-cost-columns")
-    assert "left out" not in ran.stderr
+    assert "excluded" not in ran.stderr
     with open_logs([str(tmp_path / "x.parquet")]) as log:
         assert log.spec.context.shape == (3 + 5,)
         (step,) = log.lineages

@@ -23,16 +23,16 @@ from s2bl_cli.policies.run_settings import RunSettings
 Policies = Annotated[
     list[str],
     typer.Argument(
-        help="policy files that s2bl train made; logging; uniform; Parquet files of action probabilities",
+        help="Policy files from s2bl train, Parquet files of action probabilities, logging, or uniform",
         metavar="POLICY",
         show_default=False,
     ),
 ]
 LogsOption = Annotated[
     list[str],
-    typer.Option("--logs", help="a log to score on; may be given several times", metavar="LOGS", show_default=False),
+    typer.Option("--logs", help="Log to score on; can be given several times", metavar="LOGS", show_default=False),
 ]
-Output = Annotated[str | None, output_option("scores.parquet")]
+Output = Annotated[str | None, output_option("scores.parquet; a name with .csv writes CSV")]
 
 
 @settings_as_flags(columns=LOG_PANEL, run=RUN_PANEL)
@@ -49,17 +49,20 @@ def evaluate(
 ) -> None:
     """Score policies on logs.
 
-    With labels: accuracies and the true risk. From the logged feedback alone: the policy's value by a dozen
-    estimators with intervals, among them one that uses the rows without feedback too; divergences and bounds;
-    and whether to trust the numbers. The logging policy is scored beside. All policies are scored in one pass
-    over a log.
+    From the logged feedback: the policy's expected reward by 14 estimators with intervals, divergences, bounds, and a
+    verdict on whether the estimates are reliable. From labels, if the log has them: accuracies and the true risk. The
+    logging policy is always scored too. All policies are scored in one pass over a log.
+
+    Examples:
+    s2bl evaluate policy.safetensors --logs logs.parquet -o scores.parquet
+    s2bl evaluate a.safetensors b.safetensors --logs test.parquet --interval bootstrap
     """
-    from s2bl_cli.contract.atomic import check_output
+    from s2bl_cli.contract.atomic import TABLE_FORMATS, check_output
     from s2bl_cli.contract.scores import write_scores
 
     console = console_of(quiet=quiet, as_json=json, output=output)
     target = output or "scores.parquet"
-    check_output(target, force=force)
+    check_output(target, force=force, formats=TABLE_FORMATS)
     from s2bl_cli.evaluation.candidates import open_candidates
 
     with open_candidates(policies) as candidates:
@@ -77,13 +80,13 @@ def evaluate(
     console.say(
         f"{shown(target)}: {counted(len(evaluation.scores), 'score')} of {whose} on {counted(len(logs), 'log')}"
     )
-    for line in (*evaluation.told, *summary_lines(evaluation.scores)):
+    for line in (*evaluation.scored_rows, *summary_lines(evaluation.scores)):
         console.say(line)
-    told = ("policy", "log", "metric", "label", "value", "stderr", "low", "high", "level", "interval", "rows", "note")
+    fields = ("policy", "log", "metric", "label", "value", "stderr", "low", "high", "level", "interval", "rows", "note")
     console.summary(
         {
             "output": target,
             "warnings": evaluation.warnings,
-            "scores": [{name: getattr(score, name) for name in told} for score in evaluation.scores],
+            "scores": [{name: getattr(score, name) for name in fields} for score in evaluation.scores],
         }
     )

@@ -10,12 +10,12 @@ from s2bl_cli.contract.logs.columns import LogColumns
 FilesArgument = Annotated[
     list[str],
     typer.Argument(
-        help="logs (files, globs or folders, read as one log), policies, scores, histories or checkpoints; - for stdin",
+        help="Logs (files, globs or folders, read as one log), policies, scores, histories or checkpoints; - for stdin",
         metavar="FILE",
         show_default=False,
     ),
 ]
-NoProgress = Annotated[bool, typer.Option("--quiet", help="no progress on stderr", rich_help_panel=RUN_PANEL)]
+NoProgress = Annotated[bool, typer.Option("--quiet", help="Print no progress", rich_help_panel=RUN_PANEL)]
 
 
 @settings_as_flags(columns=LOG_PANEL)
@@ -25,12 +25,15 @@ def inspect(
     quiet: NoProgress = False,
     json: Json = False,
 ) -> None:
-    """Say what a file is, in words.
+    """Describe a log, policy, scores or checkpoint file.
 
-    The content decides whether it is a log, a policy, scores, a history or a checkpoint. All of it
-    is read, and every fault is told.
+    The content decides what a file is. All of it is read, and every fault is reported. With --json, all logs are one
+    JSON object, and each other file is one more, on its own line.
 
-    With --json, the logs (read as one log) are one JSON object, and each other file is one more, on its own line.
+    Examples:
+    s2bl inspect logs.parquet
+    s2bl inspect clicks/ --context-columns 'x_*' --reward-column reward
+    s2bl inspect policy.safetensors scores.parquet --json
     """
     from dataclasses import asdict
 

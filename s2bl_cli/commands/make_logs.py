@@ -1,4 +1,4 @@
-"""`s2bl make-logs`: labelled data becomes logged decisions."""
+"""`s2bl make-logs`: turn labelled data into logged decisions."""
 
 from typing import Annotated
 
@@ -11,19 +11,21 @@ from s2bl_cli.features.settings import FeatureSettings
 from s2bl_cli.logging_policy.settings import LoggingSettings
 from s2bl_cli.policies.run_settings import RunSettings
 
+POLICY_PANEL = "Logging policy"
+
 SavePolicy = Annotated[
     str | None,
     typer.Option(
         "--save-policy",
-        help="also write the fitted logging policy, for --logging-policy",
+        help="File for the fitted logging policy, to use again with --logging-policy",
         metavar="FILE",
-        rich_help_panel="The logging policy",
+        rich_help_panel=POLICY_PANEL,
     ),
 ]
 Output = Annotated[str | None, output_option("DATASET-tau10.parquet")]
 
 
-@settings_as_flags(data="The data", features="Pre-trained features", settings="The logging policy", run=RUN_PANEL)
+@settings_as_flags(data="Data", features="Pre-trained features", settings=POLICY_PANEL, run=RUN_PANEL)
 def make_logs(
     data: DatasetSettings,
     features: FeatureSettings,
@@ -37,13 +39,18 @@ def make_logs(
 ) -> None:
     """Turn labelled data into logged decisions.
 
-    A logging policy is fitted to the labels and draws one action for each row; the row's cost is −1 where
-    the action is the label and 0 elsewhere.
+    A logging policy is fitted to the labels and draws one action per row. The cost of a row is −1 if the action equals
+    the label, else 0.
+
+    Examples:
+    s2bl make-logs --tau 10 -o logs.parquet
+    s2bl make-logs --dataset cifar10 --tau 10 --data-dir data --download
+    s2bl make-logs --dataset my.csv --label-column species
     """
     console = console_of(quiet=quiet, as_json=json, output=output)
     target = output or f"{data.short_name}-tau{settings.tau:g}.parquet"
     device = run.start()
-    from s2bl_cli.logging_policy.conversion import Targets, convert  # imports torch: after the checks of the flags
+    from s2bl_cli.logging_policy.conversion import Targets, convert  # imports torch: after the options are checked
 
     written = convert(data, features, settings, device, Targets(target, save_policy, force), console)
     facts = written.summary()
@@ -52,9 +59,9 @@ def make_logs(
     quantiles = ", ".join(f"{value:.3g}" for value in facts["propensity_quantiles"].values())
     accuracy = ""
     if facts["right_draws"] is not None:
+        sampled, argmax = 100 * facts["right_draws"], 100 * facts["argmax_accuracy"]
         accuracy = (
-            f"the logging policy draws right in {facts['right_draws']:.1%} of the {facts['scored_split']} rows "
-            f"(its likeliest action in {facts['argmax_accuracy']:.1%}); "
+            f"logging-policy accuracy: {sampled:.1f} % sampled, {argmax:.1f} % argmax ({facts['scored_split']} rows); "
         )
     console.say(
         f"{shown(target)}: {facts['train']:,} train and {facts['test']:,} test rows, {facts['actions']:,} actions; "

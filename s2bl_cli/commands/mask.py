@@ -31,23 +31,26 @@ def mask(
 ) -> None:
     """Hide the feedback of some rows.
 
-    Their costs become null. Only train rows are masked, the counts are exact, and feedback that is missing
-    already never comes back.
+    Their costs become null. Only train rows are masked, and counts are exact. Feedback that is missing already stays
+    missing.
+
+    Examples:
+    s2bl mask --rho 0.2 logs.parquet -o masked.parquet
+    s2bl mask --known 1000 --missing 4000 logs.parquet -o small.parquet
     """
-    from s2bl_cli.contract.atomic import check_output, check_parquet_name
+    from s2bl_cli.contract.atomic import LOG_FORMATS, check_output
     from s2bl_cli.contract.logs.reading import open_logs
     from s2bl_cli.masking.rewrite import mask_log
 
     console = console_of(quiet=quiet, as_json=json, output=output)
     with open_logs(logs, columns, verify=True) as log:
         target = output or f"{log.stem}-{_suffix(settings)}.parquet"
-        check_parquet_name(target)
-        check_output(target, force=force)
+        check_output(target, force=force, formats=LOG_FORMATS)
         counts = mask_log(log, settings, target, force=force)
-        set_aside, doubts = log.set_aside, log.doubts
-    for doubt in doubts:
-        console.warn(doubt)
-    for name, _ in set_aside:
+        ignored, warnings = log.ignored_columns, log.warnings
+    for warning in warnings:
+        console.warn(warning)
+    for name, _ in ignored:
         console.warn(
             f"column {name!r} is dropped: a log's {name} is another thing; to have this one carried along, rename it"
         )

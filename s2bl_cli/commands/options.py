@@ -9,19 +9,19 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from s2bl_cli.commands.config_files import use_columns, use_config
+from s2bl_cli.commands.help_pages import print_common
 from s2bl_cli.console import Console
 from s2bl_cli.console import counted as counted  # one of the words that commands share
 from s2bl_cli.settings import Declaration, declaration, flag, members
 
-LOG_PANEL = "Logs that other tools made"
-RUN_PANEL = "How it runs"
+LOG_PANEL = "Input columns"
+RUN_PANEL = "Run"
 
 
 def output_option(default: str) -> Any:
     """`-o FILE`; `default` says what the file is called without it."""
-    return typer.Option(
-        "-o", "--output", help=f"the file to write, or - for stdout (default: {default})", metavar="FILE"
-    )
+    return typer.Option("-o", "--output", help=f"File to write, or - for stdout (default: {default})", metavar="FILE")
 
 
 def shown(target: str) -> str:
@@ -29,16 +29,18 @@ def shown(target: str) -> str:
     return "stdout" if target == "-" else target
 
 
-Force = Annotated[bool, typer.Option("--force", help="replace the output if it exists", rich_help_panel=RUN_PANEL)]
+Force = Annotated[bool, typer.Option("--force", help="Overwrite existing outputs", rich_help_panel=RUN_PANEL)]
 Quiet = Annotated[
     bool,
-    typer.Option("--quiet", help="no words and no progress, only errors and warnings", rich_help_panel=RUN_PANEL),
+    typer.Option("--quiet", help="Print only warnings and errors", rich_help_panel=RUN_PANEL),
 ]
-Json = Annotated[bool, typer.Option("--json", help="a machine-readable summary on stdout", rich_help_panel=RUN_PANEL)]
+Json = Annotated[
+    bool, typer.Option("--json", help="Print a machine-readable summary to stdout", rich_help_panel=RUN_PANEL)
+]
 LogsArgument = Annotated[
     list[str],
     typer.Argument(
-        help="logs: Parquet files, globs or folders, read as one log; - for stdin",
+        help="Parquet files, globs or folders, read as one log; - for stdin",
         metavar="LOGS",
         show_default=False,
     ),
@@ -49,6 +51,64 @@ def console_of(*, quiet: bool, as_json: bool, output: str | None) -> Console:
     console = Console(quiet=quiet, as_json=as_json)
     console.check_streams(output)
     return console
+
+
+Config = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        help="TOML file that sets any of these options",
+        metavar="FILE",
+        is_eager=True,
+        callback=use_config,
+        rich_help_panel=RUN_PANEL,
+    ),
+]
+Columns = Annotated[
+    str | None,
+    typer.Option(
+        "--columns",
+        help="TOML file that sets the options of this panel",
+        metavar="FILE",
+        is_eager=True,
+        callback=use_columns,
+        rich_help_panel=LOG_PANEL,
+    ),
+]
+CommonHelp = Annotated[
+    bool,
+    typer.Option(
+        "-h",
+        help="Show the common options and examples",
+        is_eager=True,
+        callback=print_common,
+        rich_help_panel=RUN_PANEL,
+    ),
+]
+
+
+def with_shared_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """The verb with the options that every command has: -h, --config, and --columns where it reads logs."""
+    signature = inspect.signature(verb)
+    shared: dict[str, Any] = {"config": Config, "common_help": CommonHelp}
+    if "action_column" in signature.parameters:
+        shared["columns_file"] = Columns
+    parameters = [
+        *signature.parameters.values(),
+        *(
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=None, annotation=annotation)
+            for name, annotation in shared.items()
+        ),
+    ]
+
+    @functools.wraps(verb)
+    def with_shared(**values: Any) -> Any:
+        return verb(**{name: value for name, value in values.items() if name not in shared})
+
+    with_shared.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    with_shared.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
+    del with_shared.__wrapped__
+    return with_shared
 
 
 def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -110,12 +170,11 @@ def _flag(name: str, hint: Any, default: Any, declared: Declaration, panel: str 
     if declared.choices is not None:
         choices: Any = Literal[declared.choices()]
         hint = choices | None if default is None else choices
-    help_text = declared.help if declared.rule is None else f"{declared.help}; {declared.rule}"
     option = typer.Option(
         flag(name),
-        help=help_text,
+        help=declared.help,
         metavar=declared.metavar,
         show_default=default is not None,
-        rich_help_panel=panel,
+        rich_help_panel=declared.panel or panel,
     )
     return inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=Annotated[hint, option])

@@ -9,12 +9,12 @@ from s2bl_cli.console import Console
 from s2bl_cli.reporting.settings import ClaimSettings, FigureSettings, ReportSettings
 
 FIGURE_PANEL = "Figures"
-CLAIM_PANEL = "Claims: exit code 1 where one fails"
+CLAIM_PANEL = "Claims (exit code 1 if one fails)"
 
 Scores = Annotated[
     list[str],
     typer.Argument(
-        help="scores files that s2bl evaluate made; for figures also histories and logs",
+        help="Scores files from s2bl evaluate; for figures also histories and logs",
         metavar="SCORES",
         show_default=False,
     ),
@@ -23,7 +23,7 @@ Where = Annotated[
     list[str],
     typer.Option(
         "--where",
-        help="keep only scores with COLUMN=VALUE, such as rho=0.02,0.2; COLUMN!=VALUE leaves out; may be repeated",
+        help="Keep only these scores, such as rho=0.02,0.2; COLUMN!=VALUE drops them; can be repeated",
         metavar="COLUMN=VALUE",
     ),
 ]
@@ -31,12 +31,12 @@ Check = Annotated[
     list[str],
     typer.Option(
         "--check",
-        help="a claim that must hold, such as 'wce-s2bl >= tips + 2' (points of percent); may be repeated",
+        help="Claim that must hold, such as 'wce-s2bl >= tips + 2' (percentage points); can be repeated",
         metavar="CLAIM",
         rich_help_panel=CLAIM_PANEL,
     ),
 ]
-TextOutput = Annotated[str, typer.Option("-o", "--output", help="the file to write; - is stdout", metavar="FILE")]
+TextOutput = Annotated[str, typer.Option("-o", "--output", help="File to write, or - for stdout", metavar="FILE")]
 
 
 @settings_as_flags(figures=FIGURE_PANEL, claims=CLAIM_PANEL)
@@ -53,28 +53,33 @@ def report(
 ) -> None:
     """Make tables and figures of scores.
 
-    One row a dataset, τ and ρ; one column a method; mean ± standard deviation over seeds; the best in bold, the second
-    underlined. With --check and --baseline, whether claims hold.
+    One row per dataset, τ and ρ, one column per method, mean ± standard deviation over seeds, the best in bold, the
+    second underlined. --check and --baseline test claims about the scores.
+
+    Examples:
+    s2bl report scores.parquet
+    s2bl report scores/ --metric sampled-accuracy --format latex -o table.tex
+    s2bl report scores/ --plot figure.svg --check 'wce-s2bl > tips'
     """
     from s2bl_cli.contract.atomic import STANDARD_STREAM, atomic_output, check_output
     from s2bl_cli.contract.text_output import write_text
-    from s2bl_cli.reporting.make_report import Wishes, make_report
+    from s2bl_cli.reporting.make_report import ReportRequest, make_report
 
     console = Console(quiet=quiet)
-    wishes = Wishes(settings, figures, claims, tuple(where), tuple(check), output)
+    request = ReportRequest(settings, figures, claims, tuple(where), tuple(check), output)
     for target in filter(None, (figures.plot, output if output != STANDARD_STREAM else None)):
         check_output(target, force=force)
-    made = make_report(scores, wishes)
-    for note in made.notes:
+    result = make_report(scores, request)
+    for note in result.notes:
         console.warn(note)
     if figures.plot is not None:
         with atomic_output(figures.plot, force=force) as file:
-            file.write(made.figure)
-        console.say(f"{figures.plot}: figure {made.figure_name}")
-    if made.text is not None:
-        write_text(made.text, output, force=force)
-    for verdict in made.verdicts:
-        tell = console.say if verdict.holds else console.warn
-        tell(f"{'holds' if verdict.holds else 'fails'}: {verdict.claim}: {verdict.told}")
-    if not all(verdict.holds for verdict in made.verdicts):
+            file.write(result.figure)
+        console.say(f"{figures.plot}: figure {result.figure_name}")
+    if result.text is not None:
+        write_text(result.text, output, force=force)
+    for verdict in result.verdicts:
+        print_line = console.say if verdict.holds else console.warn
+        print_line(f"{'holds' if verdict.holds else 'fails'}: {verdict.claim}: {verdict.details}")
+    if not all(verdict.holds for verdict in result.verdicts):
         raise typer.Exit(1)

@@ -5,7 +5,6 @@ from typing import Annotated
 
 from s2bl_cli.commands.options import (
     LOG_PANEL,
-    RUN_PANEL,
     Force,
     Json,
     LogsArgument,
@@ -20,10 +19,12 @@ from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.policies.run_settings import RunSettings
 from s2bl_cli.training.settings import RunOptions, TrainSettings
 
+RESOURCES_PANEL = "Checkpoints and resources"
+
 Output = Annotated[str | None, output_option("LOGS-METHOD-seed0.safetensors; a folder/ for several")]
 
 
-@settings_as_flags(columns=LOG_PANEL, options=RUN_PANEL, run=RUN_PANEL)
+@settings_as_flags(columns=LOG_PANEL, options=RESOURCES_PANEL, run=RESOURCES_PANEL)
 def train(
     logs: LogsArgument,
     settings: TrainSettings,
@@ -37,11 +38,16 @@ def train(
 ) -> None:
     """Learn policies from logs whose feedback is partly missing.
 
-    By default WCE-S2BL: truncated IPS on the rows with feedback, plus λ times the weighted cross-entropy on
-    all rows. Only the rows of the train split are learned from, and labels are never read. Several --seeds or several
-    values of a hyperparameter train one policy each, linear ones side by side; --select keeps the best.
+    The default method, WCE-S2BL, is truncated IPS on the rows with feedback plus λ times the weighted cross-entropy on
+    all rows. Only rows of the train split are used, and labels are never read. Several --seeds or several values of a
+    hyperparameter train one policy each; --select keeps the best.
+
+    Examples:
+    s2bl train logs.parquet -o policy.safetensors
+    s2bl train --reg wce --lam 0.1,1,10 --select snips --folds 5 logs.parquet
+    s2bl train --method tips --model mlp --seeds 0,1,2 logs.parquet -o out/
     """
-    from s2bl_cli.contract.atomic import check_output
+    from s2bl_cli.contract.atomic import POLICY_FORMATS, TABLE_FORMATS, check_output
     from s2bl_cli.contract.logs.reading import open_logs
     from s2bl_cli.contract.policies import read_policy, write_policy
     from s2bl_cli.training.candidates import targets_of
@@ -54,8 +60,10 @@ def train(
         options.check_history(targets)
         if output is not None and output.endswith("/"):
             os.makedirs(output, exist_ok=True)
-        for target in (*targets, *filter(None, [options.history])):
-            check_output(target, force=force)
+        for target in targets:
+            check_output(target, force=force, formats=POLICY_FORMATS)
+        if options.history is not None:
+            check_output(options.history, force=force, formats=TABLE_FORMATS)
         checkpoint = Checkpoint(
             None if targets[0] == "-" else f"{targets[0].removesuffix('.safetensors')}.checkpoint",
             every_epochs=options.checkpoint_every,
@@ -67,7 +75,7 @@ def train(
 
         training = TrainingRun(log, settings, options.stream, prior)
         trained = train_with_checkpoint(training, options, checkpoint, device, console)
-        warnings = log.doubts
+        warnings = log.warnings
     for policy, target in zip(trained, targets, strict=True):
         write_policy(policy.policy, target, force=force)
     if options.history is not None:

@@ -23,28 +23,23 @@ from s2bl_cli.errors import OutputError, one_line
 STANDARD_STREAM = "-"
 
 _NUMBERS = itertools.count()
-_OTHER_FORMATS = (
-    *(
-        ".arrow",
-        ".avro",
-        ".csv",
-        ".feather",
-        ".gz",
-        ".html",
-        ".json",
-        ".jsonl",
-        ".md",
-        ".npy",
-        ".npz",
-        ".pickle",
-        ".pkl",
-    ),
-    *(".pt", ".pth", ".safetensors", ".sqlite", ".tsv", ".txt", ".xls", ".xlsx", ".zip"),
-)
+
+# The suffixes that a kind of output may have; the first is what it is written as where the name has none of them.
+LOG_FORMATS = (".parquet",)
+POLICY_FORMATS = (".safetensors",)
+TABLE_FORMATS = (".parquet", ".csv")  # scores and histories
+
+_KNOWN_FORMATS = {
+    *(".arrow", ".avro", ".csv", ".feather", ".gz", ".html", ".json", ".jsonl", ".md", ".ndjson", ".npy", ".npz"),
+    *(".parquet", ".pickle", ".pkl", ".pt", ".pth", ".safetensors", ".sqlite", ".tsv", ".txt", ".xls", ".xlsx", ".zip"),
+}
 
 
-def check_output(target: str, *, force: bool) -> None:
-    """Refuse, before any work is done, an output that could not be put in place after it."""
+def check_output(target: str, *, force: bool, formats: tuple[str, ...] = ()) -> None:
+    """Refuse, before any work is done, an output that could not be put in place after it.
+
+    With `formats`, also a name that promises another format: whoever reads the file by its name would fail on it.
+    """
     if target == STANDARD_STREAM:
         if not sys.stdout.writable():
             raise OutputError("stdout is closed: use -o FILE, or pipe to another command")
@@ -53,6 +48,8 @@ def check_output(target: str, *, force: bool) -> None:
         return
     if not _is_name(target):
         raise OutputError(f"-o takes the name of a file, found {one_line(repr(target))}")
+    if formats:
+        _check_format(target, formats)
     # os.path, not Path: it takes a name too long for the system as absent, where Path raises.
     if os.path.isdir(target):
         raise OutputError(f"{one_line(target)} is a folder: -o takes the name of a file")
@@ -74,17 +71,19 @@ def check_output(target: str, *, force: bool) -> None:
         raise OutputError(f"{one_line(target)} cannot be written: {_reason(error)}") from error
 
 
-def check_parquet_name(target: str) -> None:
-    """Refuse a name that promises another format: whoever reads the file by its name would fail on it."""
+def _check_format(target: str, formats: tuple[str, ...]) -> None:
     stem, suffix = os.path.splitext(target)
-    if suffix.lower() in _OTHER_FORMATS:
-        raise OutputError(f"{one_line(target)} would hold Parquet, not {suffix[1:]}: name it {one_line(stem)}.parquet")
+    if suffix.lower() in _KNOWN_FORMATS - set(formats):
+        names = " or ".join(f"{one_line(stem)}{allowed}" for allowed in formats)
+        raise OutputError(
+            f"{one_line(target)} would be written as {formats[0][1:]}, not as {suffix[1:].lower()}: name it {names}"
+        )
 
 
 @contextlib.contextmanager
-def atomic_output(target: str, *, force: bool) -> Iterator[BinaryIO]:
+def atomic_output(target: str, *, force: bool, formats: tuple[str, ...] = ()) -> Iterator[BinaryIO]:
     """A binary file to write into; it becomes `target` when the block ends without an exception."""
-    check_output(target, force=force)
+    check_output(target, force=force, formats=formats)
     try:
         if target == STANDARD_STREAM:
             with tempfile.TemporaryFile() as spool:

@@ -56,11 +56,11 @@ def read_any_checkpoint(file: InputFile) -> tuple[Step, Content]:
     if document["version"] < VERSIONS[KIND_CHECKPOINT]:
         raise ContractError(f"{file.name} is of an older s2bl; {REMEDY}")
     plain = document.get("content")
+    if not isinstance(plain, dict) or document.get("digest") != _digest(plain, tensors):
+        raise damaged_checkpoint(file.name)
     try:
-        if not isinstance(plain, dict) or document.get("digest") != _digest(plain, tensors):
-            raise ValueError("its digest is another")
-        return document["lineage"], _with_arrays(plain, tensors)
-    except (ValueError, KeyError, RecursionError) as error:
+        return document["lineage"], _with_arrays(plain, tensors, file.name)
+    except RecursionError as error:  # a crafted file
         raise damaged_checkpoint(file.name) from error
 
 
@@ -83,10 +83,15 @@ def _without_arrays(value: Any, path: str, tensors: Tensors) -> Any:
     return value
 
 
-def _with_arrays(value: Any, tensors: Tensors) -> Any:
-    if isinstance(value, str) and value.startswith(_ARRAY):
-        return tensors[value.removeprefix(_ARRAY)]
-    return {key: _with_arrays(inner, tensors) for key, inner in value.items()} if isinstance(value, dict) else value
+def _with_arrays(value: Any, tensors: Tensors, subject: str) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_arrays(inner, tensors, subject) for key, inner in value.items()}
+    if not isinstance(value, str) or not value.startswith(_ARRAY):
+        return value
+    path = value.removeprefix(_ARRAY)
+    if path not in tensors:
+        raise damaged_checkpoint(subject)
+    return tensors[path]
 
 
 def _digest(plain: Content, tensors: Tensors) -> str:

@@ -15,10 +15,15 @@ from typing import Any, TypeGuard
 
 from s2bl_cli import __version__
 from s2bl_cli.errors import ContractError, one_line
+from s2bl_cli.registry import DATASETS
 
 MAX_DEPTH = 32  # a chain of commands this long is no honest file; it also bounds the recursion on strangers' files
 
+DATA_DIR_VARIABLE = "S2BL_DATA_DIR"  # names the folder with the data sets' files, for make-logs and printed commands
+
 _MAX_WORD = 10_000  # of a command line: a cut word would make another command of it
+
+_DATASETS_WITHOUT_FILES = ("sample", "table")  # one is part of s2bl, the other is a file of its own
 
 _FLAG = re.compile(r"[a-z][a-z0-9-]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -146,7 +151,8 @@ def command_lines(step: Step, role: str = "logs") -> list[str]:
         return names[source.sha256]
 
     def inputs_of(step: Step) -> list[tuple[str, str]]:
-        return [(source.role, name_of(source)) for source in step.inputs]
+        # Each once: files of another tool's folder are all called as the folder is.
+        return list(dict.fromkeys((source.role, name_of(source)) for source in step.inputs))
 
     final = "policy.safetensors" if "policy" in (role, _MAKES.get(step.command)) else "out.parquet"
     lines.append(_command_line(step, inputs_of(step), final))
@@ -177,7 +183,16 @@ def _command_line(step: Step, inputs: list[tuple[str, str]], output: str) -> str
     else:
         words += logs
     flag = "--save-policy" if step.command == "make-logs" and output.endswith(".safetensors") else "-o"
-    return shlex.join(one_line(word, _MAX_WORD) for word in [*words, flag, output])
+    line = shlex.join(one_line(word, _MAX_WORD) for word in words)
+    return f"{line}{_data_dir_words(step)} {shlex.join([flag, output])}"
+
+
+def _data_dir_words(step: Step) -> str:
+    """A lineage has no folders: where the data sets' files are is up to the shell that runs the command."""
+    dataset = step.settings.get("dataset")
+    if step.command != "make-logs" or dataset not in DATASETS.names or dataset in _DATASETS_WITHOUT_FILES:
+        return ""
+    return f' --data-dir "${DATA_DIR_VARIABLE}"'
 
 
 def _flag_words(flag: str, value: Any) -> Iterator[str]:

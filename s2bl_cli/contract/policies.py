@@ -14,6 +14,7 @@ from typing import Any
 
 import numpy as np
 
+from s2bl_cli.contract.atomic import POLICY_FORMATS
 from s2bl_cli.contract.context_spec import ContextSpec, decode_context_spec
 from s2bl_cli.contract.document import KIND_POLICY, action_names, encode_document, expect_kind, whole_number
 from s2bl_cli.contract.input_files import InputFile, open_input
@@ -64,8 +65,8 @@ class Policy:
         if misfit is not None or not self.action_names or not names or self.action_names == names:
             return misfit
         pairs = enumerate(zip(self.action_names, names, strict=True))
-        action, (own, other) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
-        return f"its action {action} is {one_line(own, 40)!r}, {whose} {one_line(other, 40)!r}"
+        action, (ours, theirs) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
+        return f"its action {action} is {one_line(ours, 40)!r}, {whose} {one_line(theirs, 40)!r}"
 
 
 @dataclass(frozen=True)
@@ -92,13 +93,19 @@ def write_policy(policy: Policy, target: str, *, force: bool) -> None:
     if policy.asked:
         body["asked"] = dict(policy.asked)
     document = encode_document(KIND_POLICY, policy.lineage, body)
-    write_tensors(policy.tensors, document, target, force=force)
+    write_tensors(policy.tensors, document, target, force=force, formats=POLICY_FORMATS)
 
 
 def read_policy(name: str) -> LoadedPolicy:
     with open_input(name) as file:
-        document, tensors = read_tensors(file, "policy", "s2bl train makes them")
-        return LoadedPolicy(file.base_name, _decode_policy(document, tensors, file.name), _source(document, file))
+        return read_policy_file(file)
+
+
+def read_policy_file(file: InputFile) -> LoadedPolicy:
+    """As `read_policy`, of a file that is open already."""
+    document, tensors = read_tensors(file, "policy", "s2bl train makes them")
+    policy = _decode_policy(document, tensors, file.name)
+    return LoadedPolicy(file.base_name, policy, Source("policy", file.sha256(), None, policy.lineage))
 
 
 def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) -> Policy:
@@ -136,7 +143,3 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
         action_names=action_names(document, actions, subject),
         asked=asked,
     )
-
-
-def _source(document: Mapping[str, Any], file: InputFile) -> Source:
-    return Source("policy", file.sha256(), None, document["lineage"])

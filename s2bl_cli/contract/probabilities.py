@@ -17,10 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from s2bl_cli.contract.input_files import DAMAGED, PARQUET_MAGIC, InputFile, damaged, open_input, open_parquet
+from s2bl_cli.contract.input_files import InputFile, open_input
 from s2bl_cli.contract.lineage import Source
-from s2bl_cli.contract.logs.checks import fixed_binary_view
-from s2bl_cli.contract.parquet_documents import document_of
+from s2bl_cli.contract.logs.arrays import fixed_binary_view
+from s2bl_cli.contract.logs.decoding import row_group_sizes, stream_batches
+from s2bl_cli.contract.parquet_files import PARQUET_MAGIC, document_of, open_parquet
 from s2bl_cli.errors import ContractError, one_line
 
 SUM_TOLERANCE = 1e-3  # float32 sums over thousands of actions; unnormalised scores are off by far more
@@ -32,11 +33,14 @@ Floats = npt.NDArray[np.float32]
 class ProbabilityFile:
     """What is known of it before its values are read. `columns` is one list column, or p0, p1, …"""
 
-    name: str
-    path: str
+    file: InputFile
     columns: tuple[str, ...]
     rows: int
     source: Source
+
+    @property
+    def name(self) -> str:
+        return self.file.base_name
 
     @property
     def is_wide(self) -> bool:
@@ -45,42 +49,33 @@ class ProbabilityFile:
     def batches(self, actions: int, batch_rows: int) -> Iterator[Floats]:
         """(rows, actions) pieces in row order, each value checked."""
         at = 0
-        try:
-            with pq.ParquetFile(self.path, pre_buffer=False) as parquet:
-                for batch in parquet.iter_batches(batch_size=batch_rows, columns=list(self.columns)):
-                    values = self._values(batch, actions, at)
-                    self._check(values, at)
-                    at += batch.num_rows
-                    yield values
-        except DAMAGED as error:
-            raise damaged(self.name, error) from error
+        with open_parquet(self.file) as parquet:
+            row_groups = range(parquet.num_row_groups)
+            for batch in stream_batches(parquet, self.file, batch_rows, self.columns, row_groups):
+                values = self._values(batch, actions, at)
+                self._check(values, at)
+                at += batch.num_rows
+                yield values
 
     def _values(self, batch: pa.RecordBatch, actions: int, at: int) -> Floats:
         if self.is_wide:
-            if len(self.columns) != actions:
-                raise ContractError(f"{self.name}: its actions are {len(self.columns)}, the log's {actions}")
-            columns = [batch.column(name).cast(pa.float32(), safe=False) for name in self.columns]
-            return np.stack([column.to_numpy(zero_copy_only=False) for column in columns], axis=1)
+            self._check_actions(len(self.columns), actions)
+            return np.stack([_floats(batch.column(name)) for name in self.columns], axis=1)
         column = batch.column(self.columns[0])
-        if pa.types.is_fixed_size_binary(column.type) and not column.null_count:
-            width = column.type.byte_width // 4
-            values = fixed_binary_view(column, np.dtype(np.float32)) if column.type.byte_width % 4 == 0 else None
-        else:
-            values, width = self._list_values(column, actions, at)
-        if values is None or width != actions:
-            raise ContractError(f"{self.name}: its actions are {width}, the log's {actions}")
-        return values
-
-    def _list_values(self, column: pa.Array, actions: int, at: int) -> tuple[Floats | None, int]:
         if column.null_count:
-            raise ContractError(
-                f"{self.name}: probabilities must not be null: row {at + int(np.argmax(column.is_null()))} is"
-            )
+            first = at + int(np.argmax(column.is_null()))
+            raise ContractError(f"{self.name}: probabilities must not be null: row {first} is")
+        if pa.types.is_fixed_size_binary(column.type):
+            self._check_actions(column.type.byte_width / 4, actions)
+            return fixed_binary_view(column, np.dtype(np.float32))
         lengths = pc.list_value_length(column).to_numpy(zero_copy_only=False)
-        if (lengths != actions).any():
-            return None, int(lengths[np.argmax(lengths != actions)])
-        flat = pc.list_flatten(column).cast(pa.float32(), safe=False)
-        return flat.to_numpy(zero_copy_only=False).reshape(len(column), actions), actions
+        for length in lengths[lengths != actions][:1]:
+            self._check_actions(length, actions)
+        return _floats(pc.list_flatten(column)).reshape(len(column), actions)
+
+    def _check_actions(self, found: float, actions: int) -> None:
+        if found != actions:
+            raise ContractError(f"{self.name}: its actions are {found:g}, the log's {actions}")
 
     def _check(self, values: Floats, at: int) -> None:
         with np.errstate(invalid="ignore", over="ignore"):
@@ -92,6 +87,11 @@ class ProbabilityFile:
                 f"{self.name}: each row must hold probabilities that sum to 1: {int(bad.sum()):,} rows of {len(bad):,} "
                 f"do not, the first is row {at + first} with a sum of {sums[first]:g}; normalise them"
             )
+
+
+def _floats(column: pa.Array) -> Floats:
+    values: Floats = column.cast(pa.float32(), safe=False).to_numpy(zero_copy_only=False)
+    return values
 
 
 def is_probability_file(name: str) -> bool:
@@ -107,13 +107,9 @@ def open_probabilities(name: str) -> Iterator[ProbabilityFile]:
     """Schema and row count; the values are checked when they are read."""
     with open_input(name) as file:
         with open_parquet(file) as parquet:
-            try:
-                schema, rows = parquet.schema_arrow, parquet.metadata.num_rows
-            except DAMAGED as error:
-                raise damaged(file.name, error) from error
             _refuse_own_kinds(parquet, file)
-        source = Source("policy", file.sha256(), file.base_name)
-        yield ProbabilityFile(file.base_name, file.path, _columns(schema, file), rows, source)
+            columns, rows = _columns(parquet.schema_arrow, file), sum(row_group_sizes(parquet, file))
+        yield ProbabilityFile(file, columns, rows, Source("policy", file.sha256(), file.base_name))
 
 
 def _refuse_own_kinds(parquet: pq.ParquetFile, file: InputFile) -> None:

@@ -17,7 +17,7 @@ from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.tidy_files import TidyFile
 
 LOGGING_POLICY = "logging-policy"  # the method name of the policy that made the log
-BIN = "bin"  # the interval of a histogram's share: low and high are the bin's edges, no doubt about the value
+BIN = "bin"  # the interval of a histogram's share: low and high are the bin's edges, not an interval of the value
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 """Tidy Parquet files: one dataclass per row, its fields the columns, the s2bl document in the schema's metadata.
 
+A target whose name ends in .csv is written as CSV, for other tools: s2bl does not read it again.
+
 A field of type `X | None` may be null, one of type `X` may not. Scores and histories are such files. Version 1 of both
 had a fixed column per setting; on reading, these become the column `settings`.
 """
@@ -9,13 +11,14 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, get_args
 
 import pyarrow as pa
+import pyarrow.csv as csv
 import pyarrow.parquet as pq
 
-from s2bl_cli.contract.atomic import atomic_output
+from s2bl_cli.contract.atomic import TABLE_FORMATS, atomic_output
 from s2bl_cli.contract.document import KEY, encode_document, expect_kind
-from s2bl_cli.contract.input_files import DAMAGED, InputFile, damaged, open_inputs, open_parquet
+from s2bl_cli.contract.input_files import InputFile, open_inputs
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.parquet_documents import document_of
+from s2bl_cli.contract.parquet_files import document_of, open_parquet, parquet_errors
 from s2bl_cli.contract.settings_text import decode_settings, folded_settings
 from s2bl_cli.errors import ContractError, one_line
 
@@ -38,8 +41,8 @@ class TidyFile:
 
     @property
     def schema_1(self) -> pa.Schema:
-        own = [field for field in self.schema if field.name != _SETTINGS]
-        return pa.schema([*own, *(pa.field(name, _TYPES[kind]) for name, kind in self.version_1.items())])
+        identity = [field for field in self.schema if field.name != _SETTINGS]
+        return pa.schema([*identity, *(pa.field(name, _TYPES[kind]) for name, kind in self.version_1.items())])
 
     @property
     def required(self) -> tuple[str, ...]:
@@ -48,8 +51,11 @@ class TidyFile:
     def write(self, rows: Sequence[Any], lineage: Step, target: str, *, force: bool) -> None:
         schema = self.schema.with_metadata({KEY: encode_document(self.kind, lineage, {})})
         table = pa.Table.from_pylist([asdict(row) for row in rows], schema=schema)
-        with atomic_output(target, force=force) as file:
-            pq.write_table(table, file, compression="zstd", write_page_checksum=True)
+        with atomic_output(target, force=force, formats=TABLE_FORMATS) as file:
+            if target.lower().endswith(".csv"):  # without the document, so without the lineage
+                csv.write_csv(table, file)
+            else:
+                pq.write_table(table, file, compression="zstd", write_page_checksum=True)
 
     def read(self, names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
         """All rows of the files as one table, and the lineage of each file."""
@@ -74,11 +80,9 @@ class TidyFile:
             expect_kind(document, self.kind, file.name)
             schema = self.schema_1 if document["version"] == 1 else self.schema
             self._check_schema(parquet.schema_arrow, schema, file.name)
-            try:
+            with parquet_errors(file.name):
                 table = parquet.read(columns=schema.names).select(schema.names)
                 table.validate(full=True)  # text that is no UTF-8 would reach those who take it on trust
-            except DAMAGED as error:
-                raise damaged(file.name, error) from error
         if schema != self.schema:
             table = table.append_column(_SETTINGS, folded_settings(table.select(list(self.version_1))))
         self._check_values(table, file.name)

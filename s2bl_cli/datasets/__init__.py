@@ -1,1 +1,1 @@
-"""Labelled data in, arrays out: one file a dataset."""
+"""Read labelled datasets into arrays. One module per dataset."""

@@ -1,7 +1,7 @@
 """CIFAR's two official layouts: binary records (`-batches-bin`, `-binary`) and pickles (`-batches-py`, `-python`).
 
-A pickle can run code, and these files come from strangers: the unpickler here admits only what the official
-files hold (dicts, lists, text, bytes, numbers and numpy arrays of bytes) and refuses every other name.
+Unpickling can run arbitrary code, and these files come from untrusted sources. The unpickler in this module accepts
+only what the official files contain (dicts, lists, text, bytes, numbers and numpy arrays of bytes).
 """
 
 import pickle
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from s2bl_cli.datasets.dataset_files import absent, download
+from s2bl_cli.datasets.dataset_files import download, missing_dataset
 from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
 from s2bl_cli.datasets.settings import DatasetSettings
 from s2bl_cli.errors import InputFileError, one_line
@@ -22,7 +22,7 @@ PIXELS = 3 * 32 * 32
 
 @dataclass(frozen=True)
 class CifarLayout:
-    """One of the official layouts: its folder and its files."""
+    """Folder and file names of one official layout."""
 
     folder: str
     train: tuple[str, ...]
@@ -37,19 +37,19 @@ class CifarLayout:
 
 @dataclass(frozen=True)
 class CifarSet:
-    """What tells CIFAR-10 and CIFAR-100 apart."""
+    """The differences between CIFAR-10 and CIFAR-100."""
 
     title: str
     classes: int
     torchvision_class: str
     binary: CifarLayout
-    label_bytes: int  # before each record's pixels; the last one counts
+    label_bytes: int  # before the pixels of each record; the last byte is the label
     pickled: CifarLayout
     label_key: str
 
 
 def load_cifar(settings: DatasetSettings, cifar: CifarSet) -> LabelledData:
-    """Train and test part, from whichever layout is there; the binary one first, it needs no unpickling."""
+    """Read the train and test split. The binary layout is preferred, because it needs no unpickling."""
     root = settings.folder()
     if not (cifar.binary.is_in(root) or cifar.pickled.is_in(root)) and settings.download:
         download(settings, cifar.torchvision_class, root)
@@ -66,32 +66,32 @@ def load_cifar(settings: DatasetSettings, cifar: CifarSet) -> LabelledData:
             for names in (cifar.pickled.train, cifar.pickled.test)
         ]
     else:
-        raise absent(cifar.title, root, f"{cifar.binary}; or {cifar.pickled}")
+        raise missing_dataset(cifar.title, root, f"{cifar.binary}; or {cifar.pickled}")
     return LabelledData(settings.short_name, cifar.classes, parts[0], parts[1])
 
 
 def read_binary(paths: list[Path], label_bytes: int, classes: int) -> LabelledPart:
-    """Records of `label_bytes` labels, of which the last counts, and 3,072 pixels."""
+    """Read records of `label_bytes` label bytes, of which the last is used, and 3,072 pixels."""
     record = label_bytes + PIXELS
     parts = []
     for path in paths:
         raw = np.fromfile(path, np.uint8)
         if len(raw) == 0 or len(raw) % record:
             raise InputFileError(
-                f"{one_line(path)} is not a CIFAR binary file: it must be a multiple of {record} bytes, "
-                f"found {len(raw)}: get it again"
+                f"{one_line(path)} is not a CIFAR binary file: its size must be a multiple of {record} bytes, "
+                f"found {len(raw)}: download it again"
             )
         records = raw.reshape(-1, record)
         parts.append(_part(records[:, label_bytes:], records[:, label_bytes - 1], classes, path))
-    return _joined(parts)
+    return _concatenate(parts)
 
 
 def read_pickled(paths: list[Path], label_key: str, classes: int) -> LabelledPart:
-    """Dicts with `data` (rows × 3,072 bytes) and a list of labels."""
+    """Read pickled dicts with `data` (rows × 3,072 bytes) and a list of labels."""
     parts = []
     for path in paths:
-        content = _unpickled(path)
-        pixels, numbers = content.get("data"), content.get(label_key)
+        content = _unpickle(path)
+        pixels, labels = content.get("data"), content.get(label_key)
         if not (
             isinstance(pixels, np.ndarray)
             and pixels.dtype == np.uint8
@@ -99,46 +99,47 @@ def read_pickled(paths: list[Path], label_key: str, classes: int) -> LabelledPar
             and pixels.shape[1] == PIXELS
         ):
             raise InputFileError(
-                f"{one_line(path)}: 'data' must be an array of rows × {PIXELS} bytes: get the official file"
+                f"{one_line(path)}: 'data' must be an array of rows × {PIXELS} bytes: download the official file"
             )
-        if not (isinstance(numbers, list) and len(numbers) == len(pixels) and all(isinstance(n, int) for n in numbers)):
+        if not (isinstance(labels, list) and len(labels) == len(pixels) and all(isinstance(n, int) for n in labels)):
             raise InputFileError(
-                f"{one_line(path)}: {label_key!r} must be a list of {len(pixels)} whole numbers: get the official file"
+                f"{one_line(path)}: {label_key!r} must be a list of {len(pixels)} integers: download the official file"
             )
-        parts.append(_part(pixels, np.clip(numbers, -1, classes), classes, path))
-    return _joined(parts)
+        parts.append(_part(pixels, np.clip(labels, -1, classes), classes, path))
+    return _concatenate(parts)
 
 
 def _part(pixels: npt.NDArray[np.uint8], labels: npt.NDArray[Any], classes: int, path: Path) -> LabelledPart:
     label = labels.astype(np.int32)
     if len(label) == 0 or label.min() < 0 or label.max() >= classes:
         raise InputFileError(
-            f"{one_line(path)}: labels must be 0 to {classes - 1}, found others: get the official file"
+            f"{one_line(path)}: labels must be 0 to {classes - 1}, found other values: download the official file"
         )
     return LabelledPart(pixels.reshape(-1, 3, 32, 32), label)
 
 
-def _joined(parts: list[LabelledPart]) -> LabelledPart:
+def _concatenate(parts: list[LabelledPart]) -> LabelledPart:
     return LabelledPart(
         np.concatenate([part.context for part in parts]), np.concatenate([part.label for part in parts])
     )
 
 
-def _unpickled(path: Path) -> dict[str, Any]:
+def _unpickle(path: Path) -> dict[str, Any]:
     try:
         with path.open("rb") as file:
             content = _CifarUnpickler(file, encoding="bytes").load()
     except _ForeignNameError as error:
         raise InputFileError(
-            f"{one_line(path)}: a CIFAR pickle must hold arrays only, found {error}: do not trust this file"
+            f"{one_line(path)}: a CIFAR pickle must contain only arrays, found {error}: do not trust this file"
         ) from error
-    except Exception as error:  # damaged pickles raise nearly anything
+    except Exception as error:  # a damaged pickle can raise almost any exception
         raise InputFileError(
-            f"{one_line(path)} is a damaged CIFAR pickle ({one_line(error, 80)}): get it again"
+            f"{one_line(path)} is a damaged CIFAR pickle ({one_line(error, 80)}): download it again"
         ) from error
     if not isinstance(content, dict):
         raise InputFileError(
-            f"{one_line(path)} is not a CIFAR file: it must hold a dict, found {type(content).__name__}"
+            f"{one_line(path)} is not a CIFAR file: it must contain a dict, found {type(content).__name__}: "
+            f"download the official file"
         )
     return {
         key.decode(errors="replace") if isinstance(key, bytes) else str(key): value for key, value in content.items()
@@ -146,11 +147,11 @@ def _unpickled(path: Path) -> dict[str, Any]:
 
 
 class _ForeignNameError(Exception):
-    """A name that no official file holds."""
+    """The pickle refers to a name that no official file uses."""
 
 
 class _CifarUnpickler(pickle.Unpickler):
-    """Admits only the names that numpy arrays of bytes need."""
+    """Accept only the names that numpy arrays of bytes need."""
 
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in (("numpy.core.multiarray", "_reconstruct"), ("numpy._core.multiarray", "_reconstruct")):
@@ -159,12 +160,12 @@ class _CifarUnpickler(pickle.Unpickler):
             return np.ndarray
         if (module, name) == ("numpy", "dtype"):
             return np.dtype
-        if (module, name) == ("_codecs", "encode"):  # how Python 3 writes bytes in the old protocol
+        if (module, name) == ("_codecs", "encode"):  # Python 3 writes bytes this way in protocols 0 to 2
             return _latin1_bytes
         raise _ForeignNameError(f"{one_line(module, 40)}.{one_line(name, 40)}")
 
 
 def _latin1_bytes(text: str, encoding: str) -> bytes:
     if encoding not in ("latin1", b"latin1"):
-        raise ValueError(f"bytes in the encoding {encoding!r}")
+        raise ValueError(f"bytes must be encoded as latin1, found {encoding!r}")
     return text.encode("latin1")

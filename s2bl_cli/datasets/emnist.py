@@ -1,6 +1,6 @@
-"""EMNIST (Cohen et al. 2017): handwritten characters, 28×28; the paper uses the split `mnist`.
+"""EMNIST (Cohen et al. 2017): images of handwritten characters, 28×28. The paper uses the split `mnist`.
 
-Images stay as the official files have them, rows and columns swapped, as torchvision gives them too.
+As in the official files and in torchvision, images are transposed.
 """
 
 from s2bl_cli.datasets.labelled import LabelledData
@@ -13,5 +13,5 @@ _CLASSES = {"mnist": 10, "digits": 10, "letters": 26, "balanced": 47, "bymerge":
 def load(settings: DatasetSettings) -> LabelledData:
     split = settings.emnist_split
     prefixes = (f"emnist-{split}-train", f"emnist-{split}-test")
-    first_label = 1 if split == "letters" else 0  # the official letters are numbered from 1
+    first_label = 1 if split == "letters" else 0  # the official labels of letters start at 1
     return load_idx_family(settings, f"EMNIST ({split})", "EMNIST", prefixes, _CLASSES[split], first_label)

@@ -1,7 +1,7 @@
-"""Data of a recommender: users with features, and which items each of them was shown and liked.
+"""Data of a recommender: users with features, the items each user was shown, and which of them were rewarded.
 
-There is no one true label a user, so there is nothing to fit a logging policy to: the log is drawn by random
-scores over the items that the user is known to have met (see `logging_policy.random_scores`).
+A user has no single true label, so no logging policy can be fitted. The log is drawn with random scores over the items
+that the user was shown (see `logging_policy.random_scores`).
 """
 
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ from s2bl_cli.contract.context_spec import ContextSpec
 
 @dataclass(frozen=True)
 class Interactions:
-    """Pairs of one split, sorted by user: user u has the pairs start[u] … start[u+1]−1."""
+    """(user, item) pairs of one split, sorted by user: user u has the pairs start[u] … start[u+1]−1."""
 
     users: npt.NDArray[np.int64]  # (users,) rows of the feature matrix
     start: npt.NDArray[np.int64]  # (users + 1,)
@@ -24,7 +24,7 @@ class Interactions:
 
 @dataclass(frozen=True)
 class InteractionData:
-    """Users as contexts, items as actions."""
+    """A recommender dataset: users are contexts, items are actions."""
 
     name: str
     actions: int

@@ -1,8 +1,8 @@
-"""KuaiRec (Gao et al. 2022): users of a video app, how long they watched what, and the users' features.
+"""KuaiRec (Gao et al. 2022): users of a video app, their features, and how long they watched each video.
 
-As in the paper: the context is the user's features, one-hot by category (1,555 of them as published); an item is
-an action; `big_matrix.csv` is for training and `small_matrix.csv`, which is almost fully observed, for testing; a
-watch ratio of at least --watch-ratio is a reward.
+The conversion follows the paper. The context is the user's one-hot features (1,555 in the published data), and videos
+are actions. `big_matrix.csv` is the train split, and `small_matrix.csv`, which is almost fully observed, is the test
+split. A watch ratio of at least --watch-ratio is a reward.
 """
 
 import os
@@ -24,7 +24,7 @@ _MATRIX_COLUMNS = ("user_id", "video_id", "watch_ratio")
 def load(settings: DatasetSettings) -> InteractionData:
     folder = _folder(settings)
     user_ids, features = _user_features(folder / "user_features.csv")
-    matrices = [_matrix(folder / name) for name in ("big_matrix.csv", "small_matrix.csv")]
+    matrices = [_read_matrix(folder / name) for name in ("big_matrix.csv", "small_matrix.csv")]
     items = np.unique(np.concatenate([matrix["video_id"].unique().to_numpy() for matrix in matrices]))
     train, test = (
         _interactions(matrix, user_ids, items, settings.watch_ratio, folder / name)
@@ -50,45 +50,47 @@ def _folder(settings: DatasetSettings) -> Path:
     for folder in _FOLDERS:
         if all((root / folder / name).is_file() for name in _FILES):
             return root / folder
-    flag = "--download cannot fetch it: " if settings.download else ""
+    no_download = "--download does not support it; " if settings.download else ""
     raise InputFileError(
-        f"KuaiRec is not in {one_line(root)}, which must have {_FOLDERS[0]}/ with {', '.join(_FILES)}; {flag}get it by "
-        f"hand from its authors' page, kuairec.com, or say where it is with --data-dir FOLDER"
+        f"KuaiRec is not in {one_line(root)}, which must contain {_FOLDERS[0]}/ with {', '.join(_FILES)}: {no_download}"
+        f"download it by hand from its authors' page, kuairec.com, or give its folder with --data-dir FOLDER"
     )
 
 
-def _csv(path: Path, columns: tuple[str, ...] | None) -> pl.DataFrame:
+def _read_csv(path: Path, columns: tuple[str, ...] | None) -> pl.DataFrame:
     try:
         _check_end(path)
         frame = pl.read_csv(path, infer_schema_length=None, columns=None if columns is None else list(columns))
     except (pl.exceptions.PolarsError, OSError) as error:
         raise InputFileError(
-            f"{one_line(path)} is not the official file ({one_line(error, 120)}): get it again"
+            f"{one_line(path)} is not the official file ({one_line(error, 120)}): download it again"
         ) from error
     if frame.is_empty():
-        raise InputFileError(f"{one_line(path)} has no rows: get it again")
+        raise InputFileError(f"{one_line(path)} has no rows: download it again")
     return frame
 
 
 def _check_end(path: Path) -> None:
-    """A line that is cut off still reads as one: half a number is a number."""
+    """Reject a file that ends within a line. The line would parse, because part of a number is a number."""
     with path.open("rb") as file:
         file.seek(0, os.SEEK_END)
         if file.tell():
             file.seek(-1, os.SEEK_END)
             if file.read(1) not in b"\r\n":
-                raise InputFileError(f"{one_line(path)} is cut off: its last line has no end: get it again")
+                raise InputFileError(
+                    f"{one_line(path)} is truncated: its last line has no line break: download it again"
+                )
 
 
 def _user_features(path: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """User ids, sorted, and their categories as one-hot rows. A missing value sets none of its column's features."""
-    frame = _csv(path, None)
+    """Return sorted user ids and one-hot features. A missing value sets none of the features of its column."""
+    frame = _read_csv(path, None)
     if "user_id" not in frame.columns or not frame["user_id"].dtype.is_integer():
-        raise InputFileError(f"{one_line(path)} must have a column 'user_id' of whole numbers: get the official file")
+        raise InputFileError(f"{one_line(path)} must have a column 'user_id' of integers: download the official file")
     if frame["user_id"].is_duplicated().any():
-        raise InputFileError(f"{one_line(path)} must have one row a user, found a user_id twice: get it again")
+        raise InputFileError(f"{one_line(path)} must have one row per user, found a user_id twice: download it again")
     frame = frame.sort("user_id")
-    # A count that also comes as a range (follow_user_num, follow_user_num_range) is used as the range, a category.
+    # If a count also exists as a range (follow_user_num, follow_user_num_range), only the range is a feature.
     counts = {name.removesuffix("_range") for name in frame.columns if name.endswith("_range")}
     blocks = []
     for name in frame.columns:
@@ -98,29 +100,34 @@ def _user_features(path: Path) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.fl
         levels = column.drop_nulls().unique().sort()
         blocks.append((column.to_numpy()[:, None] == levels.to_numpy()[None, :]).astype(np.float32))
     if not blocks:
-        raise InputFileError(f"{one_line(path)} must have feature columns beside 'user_id': get the official file")
+        raise InputFileError(
+            f"{one_line(path)} must have feature columns in addition to 'user_id': download the official file"
+        )
     return frame["user_id"].to_numpy().astype(np.int64), np.concatenate(blocks, axis=1)
 
 
-def _matrix(path: Path) -> pl.DataFrame:
-    frame = _csv(path, _MATRIX_COLUMNS)
+def _read_matrix(path: Path) -> pl.DataFrame:
+    frame = _read_csv(path, _MATRIX_COLUMNS)
     faults = [
         name
         for name in _MATRIX_COLUMNS
         if not (frame[name].dtype.is_float() if name == "watch_ratio" else frame[name].dtype.is_integer())
         and not (name == "watch_ratio" and frame[name].dtype.is_integer())
     ]
-    # NaN counts as missing: it would be above every threshold, a reward.
+    # NaN counts as missing: polars sorts it above every threshold, so it would be a reward.
     if faults or frame.fill_nan(None).null_count().sum_horizontal().item():
-        what = f"column {faults[0]!r} must be numbers" if faults else "no value may be missing"
-        raise InputFileError(f"{one_line(path)}: {what} in {', '.join(_MATRIX_COLUMNS)}: get the official file")
+        if faults:
+            rule = f"column {faults[0]!r} must be numeric"
+        else:
+            rule = f"columns {', '.join(_MATRIX_COLUMNS)} must not have missing values"
+        raise InputFileError(f"{one_line(path)}: {rule}: download the official file")
     return frame
 
 
 def _interactions(
     matrix: pl.DataFrame, user_ids: npt.NDArray[np.int64], items: npt.NDArray[np.int64], threshold: float, path: Path
 ) -> Interactions:
-    """One pair a user and item, sorted; a video watched twice counts by its longest watch."""
+    """Return one pair per user and item, sorted. A video watched more than once counts with its largest watch ratio."""
     pairs = (
         matrix.group_by("user_id", "video_id")
         .agg(pl.col("watch_ratio").max())
@@ -131,7 +138,9 @@ def _interactions(
     row = np.searchsorted(user_ids, users)
     unknown = (row >= len(user_ids)) | (user_ids[np.minimum(row, len(user_ids) - 1)] != users)
     if unknown.any():
-        raise InputFileError(f"{one_line(path)}: user {users[unknown][0]} is not in user_features.csv: get both again")
+        raise InputFileError(
+            f"{one_line(path)}: user {users[unknown][0]} is not in user_features.csv: download both files again"
+        )
     return Interactions(
         users=row.astype(np.int64),
         start=np.append(start, pairs.height).astype(np.int64),

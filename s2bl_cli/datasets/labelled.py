@@ -1,4 +1,4 @@
-"""What every labelled dataset gives: contexts and labels, in a train and a test part, batch by batch."""
+"""The interface of labelled datasets: contexts and labels of a train and a test split, in batches."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,19 +18,19 @@ class LabelledBatch(NamedTuple):
 
     context: npt.NDArray[np.generic]  # (rows, *shape)
     label: npt.NDArray[np.int32]  # (rows,)
-    columns: "pl.DataFrame | None" = None  # the table's own columns, for cost expressions
+    columns: "pl.DataFrame | None" = None  # all columns of a table, for cost expressions
 
 
 @dataclass(frozen=True)
 class LabelledPart:
-    """One split of a dataset that is in memory."""
+    """One split of a dataset in memory."""
 
     context: npt.NDArray[np.generic]  # (rows, *shape)
     label: npt.NDArray[np.int32]  # (rows,)
 
 
 class LabelledSource(Protocol):
-    """A labelled dataset, in memory or streamed: each class becomes an action."""
+    """A labelled dataset, in memory or streamed. Each class becomes an action."""
 
     @property
     def name(self) -> str: ...
@@ -40,25 +40,25 @@ class LabelledSource(Protocol):
     def context(self) -> ContextSpec: ...
     @property
     def action_names(self) -> tuple[str, ...]:
-        """What each action stands for; empty where its number says it."""
+        """The class that each action stands for; empty if the classes are the numbers of the actions."""
         ...
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What was done to the data that a person should know."""
+        """How the data was converted, for the user to read."""
         ...
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is probably not as it was meant."""
+        """Probable mistakes in the data or its settings."""
         ...
 
     def batches(self, split: str, rows: int) -> Iterator[LabelledBatch]:
-        """The rows of "train" or "test" in order, about so many at a time."""
+        """Yield the rows of "train" or "test" in order, in batches of about `rows`."""
         ...
 
     def to_fit(self) -> LabelledPart:
-        """Train rows in memory, to fit a logging policy on."""
+        """Return train rows in memory, for fitting the logging policy."""
         ...
 
 

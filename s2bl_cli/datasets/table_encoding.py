@@ -1,6 +1,6 @@
-"""From a table's columns to numbers: numeric columns standardised, text columns one-hot, gaps filled and marked.
+"""Encode the columns of a table as numbers: numeric columns are standardised, text columns one-hot encoded.
 
-Everything is learned from the train rows, in one pass over batches; memory does not grow with the table.
+Encodings are fitted to the train rows in one pass over batches, so memory does not grow with the table.
 """
 
 from collections import Counter
@@ -14,24 +14,24 @@ import polars as pl
 from s2bl_cli.console import counted
 from s2bl_cli.errors import one_line
 
-_MOST_LEVELS_COUNTED = 200_000  # more distinct values than these are not even counted: an id, not a category
+_MOST_LEVELS_COUNTED = 200_000  # a column with more distinct values is an id, not a category
 
 Matrix = npt.NDArray[np.float32]
 
 
 @dataclass
 class NumericColumn:
-    """(x − mean)/std; a gap reads as the mean, and a column with gaps has a second feature that marks them."""
+    """(x − mean)/std. Missing values are replaced by the mean; if there are any, a second feature marks them."""
 
     name: str
     count: int = 0
     mean: float = 0.0
     squares: float = 0.0
-    gaps: int = 0
+    missing: int = 0
 
     def learn(self, column: pl.Series) -> None:
         values = _finite(column)
-        self.gaps += int(np.isnan(values).sum())
+        self.missing += int(np.isnan(values).sum())
         values = values[~np.isnan(values)]
         if not len(values):
             return
@@ -43,22 +43,22 @@ class NumericColumn:
 
     @property
     def width(self) -> int:
-        return 2 if self.gaps else 1
+        return 2 if self.missing else 1
 
     def encode(self, column: pl.Series) -> Matrix:
         values = _finite(column)
-        spread = np.sqrt(self.squares / self.count) if self.count else 0.0
-        is_gap = np.isnan(values)
-        scaled = np.where(is_gap, 0.0, (values - self.mean) / (spread or 1.0)).astype(np.float32)
-        # A gap in a column that had none in the train rows has no mark: it reads as the mean.
-        return np.stack([scaled, is_gap.astype(np.float32)], axis=1) if self.gaps else scaled[:, None]
+        std = np.sqrt(self.squares / self.count) if self.count else 0.0
+        is_missing = np.isnan(values)
+        scaled = np.where(is_missing, 0.0, (values - self.mean) / (std or 1.0)).astype(np.float32)
+        # If the train rows have no missing values, those of the test rows are the mean, without a mark.
+        return np.stack([scaled, is_missing.astype(np.float32)], axis=1) if self.missing else scaled[:, None]
 
 
 @dataclass
 class TextColumn:
-    """One feature a level; a gap is a level of its own; levels beyond the most frequent ones share a feature.
+    """One feature per level. A missing value is a level, and all but the most frequent levels share a feature.
 
-    A column most of whose values are distinct is a name or an id: it is left out.
+    A column in which most values are distinct is a name or an id. It is ignored.
     """
 
     name: str
@@ -66,58 +66,58 @@ class TextColumn:
     counts: Counter[str | None] = field(default_factory=Counter)
     is_identifier: bool = False
     levels: list[str | None] = field(default_factory=list)
-    has_others: bool = False
+    has_other: bool = False  # a feature that the less frequent levels share
 
     def learn(self, column: pl.Series) -> None:
         if self.is_identifier:
             return
-        counted = column.cast(pl.String).alias("level").value_counts()  # its own name might be "count"
-        self.counts.update(dict(zip(counted["level"].to_list(), counted["count"].to_list(), strict=True)))
+        counts = column.cast(pl.String).alias("level").value_counts()  # the column itself may be named "count"
+        self.counts.update(dict(zip(counts["level"].to_list(), counts["count"].to_list(), strict=True)))
         if len(self.counts) > _MOST_LEVELS_COUNTED:
             self.is_identifier = True
             self.counts.clear()
 
     def settle(self) -> None:
-        """Fix the levels, most frequent first, ties by name."""
+        """Choose the levels after the last batch: most frequent first, ties by name."""
         rows = sum(self.counts.values())
         self.is_identifier |= len(self.counts) > max(self.most_levels, rows // 2)
         ordered = sorted(self.counts.items(), key=lambda level: (-level[1], level[0] is None, level[0] or ""))
         self.levels = [level for level, _ in ordered[: self.most_levels]]
-        self.has_others = len(ordered) > self.most_levels
+        self.has_other = len(ordered) > self.most_levels
 
     @property
     def width(self) -> int:
-        return len(self.levels) + self.has_others
+        return len(self.levels) + self.has_other
 
     def encode(self, column: pl.Series) -> Matrix:
-        """A level that the train rows never had goes to the shared feature, where there is one."""
+        """One-hot rows. A level that is not in the train rows uses the shared feature, if there is one."""
         text = column.cast(pl.String)
-        known = pl.Series(self.levels, dtype=pl.String)
-        index = pl.DataFrame({"level": known, "at": np.arange(len(known))})
-        at = pl.DataFrame({"level": text}).join(index, on="level", how="left", nulls_equal=True, maintain_order="left")[
-            "at"
-        ]
-        position = at.fill_null(len(self.levels)).to_numpy()
+        levels = pl.Series(self.levels, dtype=pl.String)
+        index = pl.DataFrame({"level": levels, "feature": np.arange(len(levels))})
+        rows = pl.DataFrame({"level": text}).join(
+            index, on="level", how="left", nulls_equal=True, maintain_order="left"
+        )
+        feature = rows["feature"].fill_null(len(self.levels)).to_numpy()
         encoded = np.zeros((len(text), self.width), dtype=np.float32)
-        inside = position < self.width
-        encoded[np.flatnonzero(inside), position[inside]] = 1
+        has_feature = feature < self.width
+        encoded[np.flatnonzero(has_feature), feature[has_feature]] = 1
         return encoded
 
 
 class TableEncoder:
-    """All feature columns of a table."""
+    """Encoder of all feature columns of a table."""
 
-    def __init__(self, schema: pl.Schema, leave_out: set[str], most_levels: int) -> None:
+    def __init__(self, schema: pl.Schema, excluded: set[str], most_levels: int) -> None:
         self.numeric = [
-            NumericColumn(n) for n, t in schema.items() if n not in leave_out and (t.is_numeric() or t == pl.Boolean)
+            NumericColumn(n) for n, t in schema.items() if n not in excluded and (t.is_numeric() or t == pl.Boolean)
         ]
         self.text = [
             TextColumn(n, most_levels)
             for n, t in schema.items()
-            if n not in leave_out and isinstance(t, pl.String | pl.Categorical | pl.Enum)
+            if n not in excluded and isinstance(t, pl.String | pl.Categorical | pl.Enum)
         ]
-        taken = {column.name for column in self._columns}
-        self.ignored = [name for name in schema if name not in taken and name not in leave_out]
+        used = {column.name for column in self._columns}
+        self.ignored = [name for name in schema if name not in used and name not in excluded]
 
     @property
     def _columns(self) -> list[NumericColumn | TextColumn]:
@@ -142,22 +142,22 @@ class TableEncoder:
         return np.concatenate(blocks, axis=1)
 
     def notes(self) -> list[str]:
-        """What was done, in words."""
+        """Describe the encoding for the user."""
         notes = []
         if self.numeric:
             number = counted(len(self.numeric), "numeric column")
             notes.append(f"{number} standardised: {_names(c.name for c in self.numeric)}")
-        gaps = [f"{one_line(c.name, 40)} ({c.gaps:,})" for c in self.numeric if c.gaps]
-        if gaps:
-            notes.append(f"missing numbers read as the mean and marked by a feature each: {', '.join(gaps)}")
+        missing = [f"{one_line(c.name, 40)} ({c.missing:,})" for c in self.numeric if c.missing]
+        if missing:
+            notes.append(f"missing numbers replaced by the mean and marked by a feature: {', '.join(missing)}")
         if self.text:
             number = counted(len(self.text), "text column")
-            notes.append(f"{number} one-hot: {_names(f'{c.name} ({c.width})' for c in self.text)}")
-        gaps = [f"{one_line(c.name, 40)} ({c.counts[None]:,})" for c in self.text if c.counts.get(None)]
-        if gaps:
-            notes.append(f"missing texts are a level of their own: {', '.join(gaps)}")
+            notes.append(f"{number} one-hot encoded: {_names(f'{c.name} ({c.width})' for c in self.text)}")
+        missing = [f"{one_line(c.name, 40)} ({c.counts[None]:,})" for c in self.text if c.counts.get(None)]
+        if missing:
+            notes.append(f"missing texts encoded as a separate level: {', '.join(missing)}")
         if self.ignored:
-            notes.append(f"columns left out (dates, nested or too many distinct values): {_names(self.ignored)}")
+            notes.append(f"columns ignored (dates, nested or too many distinct values): {_names(self.ignored)}")
         return notes
 
 
@@ -166,6 +166,6 @@ def _names(names: Iterable[str]) -> str:
 
 
 def _finite(column: pl.Series) -> npt.NDArray[np.float64]:
-    """Numbers with NaN for every gap; infinities count as gaps too."""
+    """The column as floats, with NaN for missing and infinite values."""
     values = column.cast(pl.Float64).to_numpy().astype(np.float64)
     return np.where(np.isfinite(values), values, np.nan)

@@ -68,30 +68,30 @@ def check_fit(candidates: Sequence[Candidate], log: Log, rows: SelectedRows) -> 
     for candidate in candidates:
         if candidate.loaded is not None:
             spec = log.spec
-            misfit = candidate.loaded.policy.misfit(spec.actions, spec.context, spec.action_names, "the log's")
-            if misfit is not None:
+            mismatch = candidate.loaded.policy.misfit(spec.actions, spec.context, spec.action_names, "the log's")
+            if mismatch is not None:
                 raise ContractError(
-                    f"{candidate.name} does not fit {log.name}: {misfit}; "
+                    f"{candidate.name} does not fit {log.name}: {mismatch}; "
                     f"evaluate a policy on logs of the kind it was trained on"
                 )
         file = candidate.probabilities
-        if file is not None and file.rows not in (rows.rows, len(rows.mask)):
+        if file is not None and file.rows not in (rows.sample.rows, len(rows.mask)):
             raise ContractError(
-                f"{file.name} does not fit {log.name}: it has {file.rows:,} rows, but {rows.rows:,} are scored "
-                f"(split {rows.split}) of {len(rows.mask):,}; give one row of probabilities a "
-                f"row of the log, in its order"
+                f"{file.name} does not fit {log.name}: it has {file.rows:,} rows, but {rows.sample.rows:,} are scored "
+                f"(split {rows.split}) of {len(rows.mask):,}; give one row of probabilities "
+                f"per row of the log, in its order"
             )
 
 
 def trained_on(candidate: Candidate, log: Log) -> bool:
-    """Whether the policy learned from this log's train rows, or from another copy of them (masked otherwise)."""
+    """Whether the policy was trained on this log's train rows, or on another copy of them (masked otherwise)."""
     if candidate.loaded is None:
         return False
     learned = set(_log_digests(candidate.loaded.policy.lineage))
-    own = {source.sha256 for source in log.sources}
+    scored = {source.sha256 for source in log.sources}
     for step in log.lineages:
-        own |= set() if step is None else set(_log_digests(step))
-    return bool(learned & own)
+        scored |= set() if step is None else set(_log_digests(step))
+    return bool(learned & scored)
 
 
 def _log_digests(step: Step) -> Iterator[str]:

@@ -1,12 +1,12 @@
 """Policies × logs → scores, their lineage, and what to warn of.
 
 A log is read twice: without its contexts, for which rows there are; with them, for all policies at once. Where
-reward models are wanted, once more before that, for the sample they are fitted on.
+models are needed, once more before that, for the sample they are fitted on.
 """
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 
@@ -17,12 +17,16 @@ from s2bl_cli.contract.scores import Score
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, Candidate, check_fit, trained_on
 from s2bl_cli.evaluation.fitted_models import fit_models
-from s2bl_cli.evaluation.intervals import IntervalSettings
-from s2bl_cli.evaluation.row_pass import Advance, pass_over
-from s2bl_cli.evaluation.scores_of import PPI, Scorer
+from s2bl_cli.evaluation.row_pass import Advance, write_columns
+from s2bl_cli.evaluation.scores import policy_scores
 from s2bl_cli.evaluation.selection import SelectedRows, select_rows
-from s2bl_cli.evaluation.settings import GROUPS, EvaluateSettings
-from s2bl_cli.registry import ESTIMATORS, LABEL_METRICS
+from s2bl_cli.evaluation.settings import EvaluateSettings
+from s2bl_cli.metrics.columns import VALUE_HAT
+from s2bl_cli.metrics.intervals import IntervalSettings
+from s2bl_cli.metrics.metric import LABELS, VALUE, Metric
+from s2bl_cli.metrics.missing_feedback import mismatch
+from s2bl_cli.metrics.sample import ScoredPolicy
+from s2bl_cli.registry import METRICS
 from s2bl_cli.settings import recorded, recorded_changes
 
 Progress = Callable[[str, int, str], AbstractContextManager[Advance]]
@@ -30,10 +34,10 @@ Progress = Callable[[str, int, str], AbstractContextManager[Advance]]
 
 @dataclass
 class Evaluation:
-    """All scores; `told` has a line a log on which rows were scored, `warnings` what makes numbers doubtful."""
+    """All scores; `scored_rows` has a line per log, `warnings` what makes numbers doubtful."""
 
     scores: list[Score] = field(default_factory=list)
-    told: list[str] = field(default_factory=list)
+    scored_rows: list[str] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
 
 
@@ -68,70 +72,65 @@ def score_on_log(
 ) -> None:
     """Add the scores of every policy on one log."""
     rows = select_rows(log, settings.split)
-    wanted = settings.chosen
-    _check_measurable(log, rows, wanted, settings)
+    metrics: list[Metric] = [METRICS.load(name) for name in settings.chosen]
+    _check_measurable(log, rows, metrics, settings)
     check_fit(candidates, log, rows)
-    evaluation.told.append(_told(log, rows))
-    learned = [candidate for candidate in candidates if rows.has_train_rows and trained_on(candidate, log)]
-    for candidate in learned:
-        evaluation.warnings.append(
-            f"{candidate.name} learned from rows of {log.name} that it is scored on here: its values are "
-            f"flattered; score it on rows it has not seen, such as --split test"
-        )
-    values = [name for name in ESTIMATORS.names if name in wanted]
-    needs_model = any(name == PPI or ESTIMATORS.load(name).needs_model for name in values)
+    evaluation.scored_rows.append(_scored_rows(log, rows))
+    has_train_rows = (rows.mask & ~rows.is_test).any()
+    learned = [candidate for candidate in candidates if has_train_rows and trained_on(candidate, log)]
+    evaluation.warnings += [_learned_warning(candidate, log, rows) for candidate in learned]
+    has_values = any(metric.group == VALUE for metric in metrics)
+    needs_model = any(VALUE_HAT in metric.needs for metric in metrics)
     models = fit_models(
         log,
         rows,
-        with_cost=needs_model or (settings.missing_model and bool(values)),
-        with_missingness=bool(values),
-        weights_rows=settings.missing_model,
-        folds=settings.folds,
-        seed=settings.seed,
-        device=device,
+        settings,
+        device,
+        with_reward=needs_model or (settings.missing_model and has_values),
+        with_missingness=has_values,
     )
-    is_selective = models.missingness is not None and not settings.missing_model
-    if is_selective:
+    concerns: tuple[str, ...] = ()
+    if models.missingness is not None and not settings.missing_model:
+        concerns = ("which rows have feedback depends on context or action",)
         evaluation.warnings.append(
-            f"{log.name}: {models.missingness}: values from the known rows may be off; use --missing-model"
+            f"{log.name}: {models.missingness}: estimates from the known rows may be biased; use --missing-model"
         )
-    with progress(f"scoring on {log.name}", rows.rows, "rows") as advance:
-        found = pass_over(
-            log,
-            rows,
-            candidates,
-            models,
-            [LABEL_METRICS.load(name) for name in LABEL_METRICS.names if name in wanted],
-            device,
-            advance,
-            with_divergences=any(name in wanted for name in (*GROUPS["divergence"], *GROUPS["bound"])),
-            with_observation=settings.missing_model,
-        )
+    columns = {column.name: column for metric in metrics for column in (*metric.needs, *metric.uses)}
+    with progress(f"scoring on {log.name}", rows.sample.rows, "rows") as advance:
+        sample, policies = write_columns(log, rows, candidates, models, columns.values(), device, advance)
     interval = IntervalSettings(settings.interval, settings.level, settings.draws, settings.seed)
-    scorer = Scorer(log, rows, found, wanted, interval, settings.nu)
-    for candidate, one in zip(candidates, found.policies, strict=True):
-        concerns = ["it learned from these very rows"] if candidate in learned else []
-        concerns += ["which rows have feedback depends on context or action"] if is_selective else []
-        if (misfit := scorer.misfit(one)) is not None:
-            evaluation.warnings.append(f"{candidate.name} on {log.name}: {misfit}; take its intervals for too narrow")
-            concerns.append(misfit)
-        evaluation.scores += scorer.scores(candidate, one, tuple(concerns))
+    for candidate, policy_columns in zip(candidates, policies, strict=True):
+        policy = ScoredPolicy(sample, policy_columns, settings.nu, settings.level, concerns)
+        if candidate in learned:
+            policy = replace(policy, concerns=("it was trained on these rows", *policy.concerns))
+        if (fault := mismatch(policy)) is not None:
+            evaluation.warnings.append(f"{candidate.name} on {log.name}: {fault}; its intervals are too narrow")
+            policy = replace(policy, concerns=(*policy.concerns, fault))
+        evaluation.scores += policy_scores(candidate, policy, metrics, log, rows.split, interval)
 
 
-def _check_measurable(log: Log, rows: SelectedRows, wanted: Sequence[str], settings: EvaluateSettings) -> None:
+def _check_measurable(log: Log, rows: SelectedRows, metrics: Sequence[Metric], settings: EvaluateSettings) -> None:
     """Metrics that were asked for by name and that nothing can be measured of."""
-    if rows.label is None and set(wanted) <= set(LABEL_METRICS.names):
+    if rows.sample.label is None and all(metric.group == LABELS for metric in metrics):
         raise ContractError(f"{log.name}: it has no column 'label', which accuracies need: name it with --label-column")
-    if not rows.known.any() and set(wanted) <= {*GROUPS["value"], *GROUPS["health"], "theorem1-bound"}:
+    if not rows.sample.known.any() and all(metric.needs_feedback for metric in metrics):
         raise ContractError(
             f"{log.name}: no row of the scored split ({rows.split}) has feedback, which {settings.metrics} needs; "
             f"try another --split, or --metrics divergence"
         )
 
 
-def _told(log: Log, rows: SelectedRows) -> str:
-    known = int(rows.known.sum())
-    which = f"all {rows.rows:,} rows" if rows.split == "all" else f"the {rows.rows:,} {rows.split} rows"
-    feedback = "all with feedback" if known == rows.rows else f"{known:,} of them with feedback"
-    labels = "labels" if rows.label is not None else "no labels"
+def _learned_warning(candidate: Candidate, log: Log, rows: SelectedRows) -> str:
+    unseen = "the test rows, with --split test" if rows.is_test.any() else "a log that it has not seen"
+    return (
+        f"{candidate.name} was trained on rows of {log.name} that are scored here; its scores are biased upward: "
+        f"score it on {unseen}"
+    )
+
+
+def _scored_rows(log: Log, rows: SelectedRows) -> str:
+    count, known = rows.sample.rows, int(rows.sample.known.sum())
+    which = f"all {count:,} rows" if rows.split == "all" else f"the {count:,} {rows.split} rows"
+    feedback = "all with feedback" if known == count else f"{known:,} of them with feedback"
+    labels = "labels" if rows.sample.label is not None else "no labels"
     return f"{log.name}: scored on {which}, {feedback}, {labels}"

@@ -1,20 +1,22 @@
-"""The models that estimates lean on, cross-fitted on a log: of the cost, and of whether the feedback is known.
+"""The models that estimates use, cross-fitted on a log: of the reward, and of whether the feedback is known.
 
-They are fitted on a sample of rows that memory holds (SAMPLE_BYTES of contexts), drawn by the seed: a linear
+They are fitted on a sample of rows that memory has room for (SAMPLE_BYTES of contexts), drawn by the seed: a linear
 model does not need more. Every row has a fold, whether it was sampled or not, and is predicted by a model that
 has not learned from it.
 """
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.contract.logs.reading import Log, log_arrays
+from s2bl_cli.contract.logs.arrays import log_arrays
+from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.errors import RunError
-from s2bl_cli.evaluation.selection import SelectedRows, all_faults_told
+from s2bl_cli.evaluation.selection import SelectedRows, all_faults_reported
+from s2bl_cli.evaluation.settings import EvaluateSettings
+from s2bl_cli.metrics.estimate import mean_estimate
 from s2bl_cli.reward_models.observation_model import ObservationModel, cross_fit_observation, log_likelihood
 from s2bl_cli.reward_models.reward_model import RewardModel, assign_folds, cross_fit
 from s2bl_cli.reward_models.settings import RewardModelSettings
@@ -25,6 +27,7 @@ _MAX_WEIGHTS = 1 << 28  # folds × actions × features: a gigabyte
 _SURPRISE = 2.326  # the normal distribution's 99 % quantile
 
 Ints = npt.NDArray[np.int64]
+_NO_ROWS: Ints = np.empty(0, np.int64)
 
 
 @dataclass(frozen=True)
@@ -32,73 +35,86 @@ class FittedModels:
     """What a pass over the rows needs of them."""
 
     fold: npt.NDArray[np.int32]  # (selected rows,)
-    cost: RewardModel | None
-    observation: ObservationModel | None  # P(known | x, a)
-    missingness: str | None  # a warning, where feedback is found to be missing depending on context or action
+    reward: RewardModel | None
+    observation: ObservationModel | None  # P(known | x, a), where rows are to be weighted by it
+    missingness: str | None  # a warning, where feedback is missing depending on context or action
 
 
 def fit_models(
     log: Log,
     rows: SelectedRows,
-    *,
-    with_cost: bool,
-    with_missingness: bool,
-    weights_rows: bool,
-    folds: int,
-    seed: int,
+    settings: EvaluateSettings,
     device: torch.device,
+    *,
+    with_reward: bool,
+    with_missingness: bool,
 ) -> FittedModels:
     """One pass over the contexts for the sample, then the fits. Without anything to fit, no pass.
 
-    A model of missingness that is to tell whether there is any is linear; one that weights rows may bend.
+    The model that tests whether missingness depends on anything is linear; one that weights rows may be nonlinear.
     """
-    known = int(rows.known.sum())
-    folds = min(folds, max(2, known))
-    fold = assign_folds(rows.known, folds, seed)
-    settings = RewardModelSettings(folds=folds, seed=seed)
-    rng = np.random.default_rng([seed, 2])
+    sample = rows.sample
+    known = int(sample.known.sum())
+    folds = min(settings.folds, max(2, known))
+    fold = assign_folds(sample.known, folds, settings.seed)
+    model_settings = RewardModelSettings(folds=folds, seed=settings.seed)
+    rng = np.random.default_rng([settings.seed, 2])
     budget = max(1000, SAMPLE_BYTES // log.spec.context.byte_width)
-    nobody = np.empty(0, np.int64)
-    cost_rows = _sampled(rng, np.flatnonzero(rows.known), budget) if with_cost and known >= 2 else nobody
-    is_mixed = 2 <= known <= rows.rows - 2
-    seen_rows = _sampled(rng, np.arange(rows.rows), min(budget, _MISSINGNESS_ROWS))
-    if not (with_missingness and is_mixed):
-        seen_rows = nobody
-    wanted = np.union1d(cost_rows, seen_rows)
-    if not len(wanted):
+    with_reward = with_reward and known >= 2
+    with_missingness = with_missingness and 2 <= known <= sample.rows - 2
+    reward_rows = _drawn(rng, np.flatnonzero(sample.known), budget) if with_reward else _NO_ROWS
+    seen_rows = _drawn(rng, np.arange(sample.rows), min(budget, _MISSINGNESS_ROWS)) if with_missingness else _NO_ROWS
+    sampled = np.union1d(reward_rows, seen_rows)
+    if not len(sampled):
         return FittedModels(fold, None, None, None)
-    weights = folds * log.spec.actions * log.spec.context.features
-    if weights > _MAX_WEIGHTS:
+    _check_size(log, folds)
+    context = _contexts(log, rows, sampled)
+    reward = observation = warning = None
+    if with_reward:
+        reward = cross_fit(
+            context[np.searchsorted(sampled, reward_rows)],
+            sample.action[reward_rows],
+            sample.r[reward_rows],
+            fold[reward_rows],
+            sample.actions,
+            model_settings,
+            device,
+        )
+    if with_missingness:
+        seen_context = context[np.searchsorted(sampled, seen_rows)]
+        action, is_known, seen_fold = sample.action[seen_rows], sample.known[seen_rows], fold[seen_rows]
+        observation = cross_fit_observation(
+            seen_context,
+            action,
+            is_known,
+            seen_fold,
+            sample.actions,
+            model_settings,
+            device,
+            nonlinear=settings.missing_model,
+        )
+        warning = _dependence(observation.probability(seen_context, action, seen_fold), is_known)
+    return FittedModels(fold, reward, observation if settings.missing_model else None, warning)
+
+
+def _drawn(rng: np.random.Generator, rows: Ints, at_most: int) -> Ints:
+    return rows if len(rows) <= at_most else np.sort(rng.choice(rows, at_most, replace=False))
+
+
+def _check_size(log: Log, folds: int) -> None:
+    if folds * log.spec.actions * log.spec.context.features > _MAX_WEIGHTS:
         raise RunError(
             f"{log.name}: a reward model of {log.spec.actions:,} actions and {log.spec.context.features:,} features in "
             f"{folds} folds is more than memory should hold; use fewer --folds, or --metrics ips,snips,health"
         )
-    context = _contexts(log, rows, wanted)
-    cost = observation = warning = None
-    if len(cost_rows):
-        own = context[np.searchsorted(wanted, cost_rows)]
-        action, feedback = rows.action[cost_rows], -rows.reward[cost_rows]
-        cost = cross_fit(own, action, feedback, fold[cost_rows], log.spec.actions, settings, device)
-    if len(seen_rows):
-        own = context[np.searchsorted(wanted, seen_rows)]
-        action, is_known, own_fold = rows.action[seen_rows], rows.known[seen_rows], fold[seen_rows]
-        observation = cross_fit_observation(
-            own, action, is_known, own_fold, log.spec.actions, settings, device, nonlinear=weights_rows
-        )
-        warning = _dependence(observation.probability(own, action, own_fold), is_known)
-    return FittedModels(fold, cost, observation, warning)
 
 
-def _sampled(rng: np.random.Generator, rows: Ints, at_most: int) -> Ints:
-    return rows if len(rows) <= at_most else np.sort(rng.choice(rows, at_most, replace=False))
-
-
-def _contexts(log: Log, rows: SelectedRows, wanted: Ints) -> npt.NDArray[np.generic]:
+def _contexts(log: Log, rows: SelectedRows, sampled: Ints) -> npt.NDArray[np.generic]:
     """The contexts of some of the selected rows, in the file's dtype."""
-    places = np.flatnonzero(rows.mask)[wanted]  # in the log
-    context = np.empty((len(wanted), *log.spec.context.shape), log.spec.context.dtype)
+    places = np.flatnonzero(rows.mask)[sampled]  # in the log
+    context = np.empty((len(sampled), *log.spec.context.shape), log.spec.context.dtype)
     start = 0
-    with all_faults_told(log):
+    with all_faults_reported(log):
         for batch in log.batches(("context",)):
             first, last = np.searchsorted(places, [start, start + batch.num_rows])
             if last > first:
@@ -108,16 +124,16 @@ def _contexts(log: Log, rows: SelectedRows, wanted: Ints) -> npt.NDArray[np.gene
 
 
 def _dependence(probability: npt.NDArray[np.float32], known: npt.NDArray[np.bool_]) -> str | None:
-    """Whether a model of (x, a) foretells what is known better than the plain rate does, on rows it has not seen.
+    """Whether a model of (x, a) predicts what is known better than the plain rate does, on rows it has not seen.
 
     Were feedback missing completely at random, the held-out log-likelihood could not gain in expectation. So a
     gain that is 2.3 standard errors above 0 comes up by chance in at most about 1 % of logs.
     """
-    gain = log_likelihood(probability, known) - log_likelihood(np.full(len(known), known.mean()), known)
-    error = float(gain.std(ddof=1)) / math.sqrt(len(gain))
-    if error == 0 or gain.mean() / error <= _SURPRISE:
+    plain = np.full(len(known), known.mean())
+    gain = mean_estimate(log_likelihood(probability, known) - log_likelihood(plain, known))
+    if not gain.stderr or gain.value / gain.stderr <= _SURPRISE:
         return None
     return (
-        f"which rows have feedback depends on context or action (held-out log-likelihood gain {gain.mean():.2g} a row, "
-        f"{gain.mean() / error:.0f} standard errors)"
+        f"which rows have feedback depends on context or action (held-out log-likelihood gain {gain.value:.2g} "
+        f"per row, {gain.value / gain.stderr:.0f} standard errors)"
     )

@@ -12,7 +12,6 @@ actions it cannot, and a softmax costs more than the product.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,44 +19,39 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.contract.policies import LoadedPolicy
-from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import PolicyNetwork, network_from, on_device
 
 _NUMBERS_AT_ONCE = 1 << 20  # probabilities of a batch held at a time: about what a processor's cache holds
 _ROWS_AT_ONCE = 512  # through a network: a row of a log is small, but a ResNet makes hundreds of kilobytes of it
 
-Probabilities = npt.NDArray[np.float32]  # (members, rows, actions)
+Floats = npt.NDArray[np.float32]
 
 
 class PolicyBank:
-    """The networks on the device, linear ones as one matrix."""
+    """The networks on the device, linear ones as one matrix. All are of one number of features and actions."""
 
     def __init__(self, policies: Sequence[LoadedPolicy], device: torch.device) -> None:
-        self._device = device
-        networks = [network_from(one.policy.network, one.policy.tensors, one.name) for one in policies]
-        self._stacked: list[int] = []
+        networks = [network_from(loaded.policy.network, loaded.policy.tensors, loaded.name) for loaded in policies]
+        is_linear = [loaded.policy.network.model == "linear" for loaded in policies]
+        origin = networks[is_linear.index(True)].shift.numpy() if any(is_linear) else np.zeros(0, np.float32)
         self._alone: list[tuple[int, PolicyNetwork]] = []
-        folded: list[tuple[npt.NDArray[Any], npt.NDArray[Any]]] = []
-        origin: npt.NDArray[Any] | None = None
-        for index, (one, network) in enumerate(zip(policies, networks, strict=True)):
-            if one.policy.network.model == "linear":
-                origin = network.shift.numpy().astype(np.float64) if origin is None else origin
-                maps = _folded(network, origin) if len(network.shift) == len(origin) else None
-                if maps is not None and (not folded or maps[1].shape == folded[0][1].shape):
-                    self._stacked.append(index)
-                    folded.append(maps)
-                    continue
-            self._alone.append((index, on_device(network, device).eval()))
+        folded: dict[int, tuple[Floats, Floats]] = {}
+        for index, network in enumerate(networks):
+            maps = _folded(network, origin.astype(np.float64)) if is_linear[index] else None
+            if maps is None:
+                self._alone.append((index, on_device(network, device).eval()))
+            else:
+                folded[index] = maps
+        self._stacked = list(folded)
+        self._origin = torch.from_numpy(origin).to(device)
         if folded:
-            assert origin is not None
-            self._origin = torch.from_numpy(origin.astype(np.float32)).to(device)
-            self._weight = torch.from_numpy(np.stack([weight for weight, _ in folded])).to(device)
-            self._bias = torch.from_numpy(np.stack([bias for _, bias in folded])).to(device)  # (members, actions)
+            weights, biases = zip(*folded.values(), strict=True)
+            self._weight = torch.from_numpy(np.stack(weights)).to(device)  # (members, actions, features)
+            self._bias = torch.from_numpy(np.stack(biases)).to(device)  # (members, actions)
 
     @torch.no_grad()
-    def probabilities(self, context: npt.NDArray[np.generic]) -> Iterator[tuple[list[int], Probabilities]]:
-        """π(·|x) of every policy: which ones, and (members, rows, actions) of them, a few policies at a time."""
-        batch = context_tensor(context, self._device)
+    def probabilities(self, batch: Tensor) -> Iterator[tuple[list[int], Floats]]:
+        """π(·|x) for contexts on the device: of which policies, and their (members, rows, actions), a few at a time."""
         if self._stacked:
             x = batch.flatten(1).to(torch.float32) - self._origin  # (rows, features)
             actions = self._bias.shape[1]
@@ -72,13 +66,13 @@ class PolicyBank:
             yield [index], _softmax(torch.cat(parts).T[None])
 
 
-def _softmax(logits: Tensor) -> Probabilities:
-    """Of (members, actions, rows)."""
-    pi: Probabilities = torch.softmax(logits, dim=1).cpu().numpy()
+def _softmax(logits: Tensor) -> Floats:
+    """Of (members, actions, rows): (members, rows, actions)."""
+    pi: Floats = torch.softmax(logits, dim=1).cpu().numpy()
     return pi.transpose(0, 2, 1)
 
 
-def _folded(network: PolicyNetwork, origin: npt.NDArray[Any]) -> tuple[npt.NDArray[Any], npt.NDArray[Any]] | None:
+def _folded(network: PolicyNetwork, origin: npt.NDArray[np.float64]) -> tuple[Floats, Floats] | None:
     """Weight and bias for contexts less the origin; None where float32 cannot hold them."""
     tensors = {name: tensor.numpy().astype(np.float64) for name, tensor in network.state_dict().items()}
     weight, bias = tensors["body.1.weight"], tensors["body.1.bias"]

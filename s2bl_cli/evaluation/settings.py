@@ -1,19 +1,13 @@
 """What `evaluate` can be asked to do. Importing this module does not import torch."""
 
 from dataclasses import dataclass
+from difflib import get_close_matches
 
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.registry import BOUNDS, DIVERGENCES, ESTIMATORS, HEALTH, LABEL_METRICS, METRICS
+from s2bl_cli.registry import METRIC_GROUPS, METRICS
 from s2bl_cli.settings import Between, check_settings, setting
 
 AUTO = "auto"
-GROUPS = {
-    "labels": LABEL_METRICS.names,
-    "value": ESTIMATORS.names,
-    "divergence": DIVERGENCES.names,
-    "bound": BOUNDS.names,
-    "health": HEALTH.names,
-}
 ALL = "all"
 _INTERVALS = ("normal", "bernstein", "bootstrap")
 
@@ -29,7 +23,8 @@ class EvaluateSettings:
     )
     metrics: str = setting(
         ALL,
-        f"what to measure: comma-separated metrics, or groups of them ({', '.join(GROUPS)}); all: what the log allows",
+        f"what to measure: comma-separated metrics, or groups of them ({', '.join(METRIC_GROUPS)}); "
+        f"all: what the log allows",
         metavar="METRICS",
     )
     interval: str = setting("normal", "how intervals of values from the log are made", choices=lambda: _INTERVALS)
@@ -51,12 +46,13 @@ class EvaluateSettings:
     @property
     def chosen(self) -> tuple[str, ...]:
         """The metrics, in the registry's order."""
+        named = {ALL: METRICS.names} | {group: table.names for group, table in METRIC_GROUPS.items()}
+        named |= {name: (name,) for name in METRICS.names if name not in named}  # health is a group first
         words = [word.strip() for word in self.metrics.split(",")]
-        unknown = [word for word in words if word not in (ALL, *GROUPS, *METRICS.names)]
-        if unknown:
-            raise SettingError(
-                f"--metrics must be of {ALL}, {', '.join(GROUPS)}, {', '.join(METRICS.names)}, "
-                f"found {one_line(unknown[0], 40)!r}"
-            )
-        wanted = {name for word in words for name in (METRICS.names if word == ALL else GROUPS.get(word, (word,)))}
-        return tuple(name for name in METRICS.names if name in wanted)
+        for word in words:
+            if word not in named:
+                near = get_close_matches(word, named, n=1)
+                hint = f"; did you mean {near[0]}?" if near else ""
+                raise SettingError(f"--metrics must be of {', '.join(named)}, found {one_line(word, 40)!r}{hint}")
+        chosen = {name for word in words for name in named[word]}
+        return tuple(name for name in METRICS.names if name in chosen)

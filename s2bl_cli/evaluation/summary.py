@@ -1,10 +1,10 @@
-"""The scores in few words: a line a policy and log. All of them are in the file."""
+"""The scores in few words: a line per policy and log. All of them are in the file."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from s2bl_cli.contract.scores import Score
-from s2bl_cli.evaluation.health import VERDICTS
+from s2bl_cli.metrics.health import VERDICTS
 
 _ACCURACIES = ("argmax-accuracy", "sampled-accuracy")
 _VALUES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for the value
@@ -14,17 +14,17 @@ def summary_lines(scores: Sequence[Score]) -> Iterator[str]:
     for _, group in groupby(scores, key=lambda score: (score.policy, score.policy_sha256, score.log, score.log_sha256)):
         rows = list(group)
         policy, log = rows[0].policy, rows[0].log
-        found = {score.metric: score for score in rows if score.label is None}
-        parts = [_with_error(found[name]) for name in _ACCURACIES if name in found]
-        values = [found[name] for name in _VALUES if name in found]
+        by_metric = {score.metric: score for score in rows if score.label is None}
+        parts = [_with_error(by_metric[name]) for name in _ACCURACIES if name in by_metric]
+        values = [by_metric[name] for name in _VALUES if name in by_metric]
         if [score.metric for score in values[:2]] == ["ppi-dr", "dr"] and values[0].rows == values[1].rows:
             # No row without feedback: the two are the same.
             values = values[1:]
         parts += [_with_interval(score) for score in values[:1]]
-        if "health" in found:
-            verdict = found["health"]
+        if "health" in by_metric:
+            verdict = by_metric["health"]
             parts.append(verdict.note or VERDICTS[int(verdict.value)])
-        shown = parts or [_with_error(score) for score in found.values()][:3]
+        shown = parts or [_with_error(score) for score in by_metric.values()][:3]
         if shown:
             yield f"{policy} on {log}: {'; '.join(shown)}"
 

@@ -1,1 +1,1 @@
-"""Images replaced by the features of a pre-trained torchvision network, computed once and kept in a cache."""
+"""Replace images by the features of a pre-trained torchvision network. Features are computed once and cached."""

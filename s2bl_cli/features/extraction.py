@@ -1,4 +1,4 @@
-"""Features of every image, in streamed batches, kept in a cache under the digest of all that made them."""
+"""Compute the features of all images in batches, and cache them under the digest of everything they depend on."""
 
 import hashlib
 from collections.abc import Callable
@@ -20,9 +20,9 @@ from s2bl_cli.errors import InputFileError, SettingError, one_line
 from s2bl_cli.features.backbone import load_backbone
 from s2bl_cli.features.settings import FeatureSettings
 
-_MEAN = (0.485, 0.456, 0.406)  # of ImageNet, which all torchvision classifiers are trained with
+_MEAN = (0.485, 0.456, 0.406)  # of ImageNet, on which all torchvision classifiers are trained
 _STD = (0.229, 0.224, 0.225)
-_IMAGES_AT_ONCE = 64
+_BATCH_SIZE = 64
 
 Floats = npt.NDArray[np.float32]
 Advance = Callable[[int, str], None]
@@ -37,13 +37,13 @@ def with_features(
     download: bool,
     advance: Advance,
 ) -> tuple[LabelledData, Source]:
-    """The same dataset with features as contexts, and the weights that made them."""
+    """Return the dataset with features as contexts, and the weights that they were computed with."""
     settings = settings.resolved(device.type)
     if settings.features is None or settings.image_size is None:
-        raise SettingError("features are of a network: name one, such as --features mobilenet_v2")
+        raise SettingError("features need a network: name one, such as --features mobilenet_v2")
     if len(data.context.shape) != 3 or data.context.shape[0] not in (1, 3):
         raise SettingError(
-            f"--features needs images of 1 or 3 channels, but the contexts of {data.name} are {data.context}"
+            f"--features needs images with 1 or 3 channels, but the contexts of {data.name} are {data.context}"
         )
     network, weights = load_backbone(settings.features, settings.weights, download=download)
     network.to(device)
@@ -53,7 +53,7 @@ def with_features(
         key = _key(part.context, settings.features, weights.sha256, size)
         path = cache / "features" / f"{key}.safetensors"
         if path.is_file():
-            features.append(_cached(path))
+            features.append(_read_cache(path))
         else:
             features.append(_compute(network, part.context, size, device, partial(_advance_from, advance, done)))
             path.parent.mkdir(parents=True, exist_ok=True)
@@ -73,12 +73,12 @@ def with_features(
     return featured, weights
 
 
-def _cached(path: Path) -> Floats:
+def _read_cache(path: Path) -> Floats:
     try:
         features: Floats = load_file(path)["features"]
     except (SafetensorError, OSError, KeyError) as error:
         raise InputFileError(
-            f"{one_line(path)}, a cache of features, is damaged ({one_line(error, 80)}): delete it"
+            f"{one_line(path)}, a cache of features, is damaged ({one_line(error, 80)}): delete it and run again"
         ) from error
     return features
 
@@ -92,15 +92,15 @@ def _compute(
     network: nn.Module, images: npt.NDArray[np.generic], size: int, device: torch.device, advance: Callable[[int], None]
 ) -> Floats:
     parts = []
-    for start in range(0, len(images), _IMAGES_AT_ONCE):
-        batch = torch.tensor(images[start : start + _IMAGES_AT_ONCE], device=device)
+    for start in range(0, len(images), _BATCH_SIZE):
+        batch = torch.tensor(images[start : start + _BATCH_SIZE], device=device)
         parts.append(network(prepared(batch, size)).flatten(1).float().cpu().numpy())
         advance(start + len(batch))
     return np.concatenate(parts)
 
 
 def prepared(images: Tensor, size: int) -> Tensor:
-    """Bytes (rows, 1 or 3, height, width) as the network was trained to see them."""
+    """Resize and normalise bytes (rows, 1 or 3, height, width) as in the training of the network."""
     pixels = images.float() / 255
     pixels = pixels.expand(-1, 3, -1, -1)
     pixels = nn.functional.interpolate(pixels, (size, size), mode="bilinear", antialias=True)
@@ -109,7 +109,7 @@ def prepared(images: Tensor, size: int) -> Tensor:
 
 
 def _key(images: npt.NDArray[np.generic], network: str, weights_digest: str, size: int) -> str:
-    """The digest of all that the features depend on."""
+    """Digest of everything that the features depend on."""
     digest = hashlib.sha256(f"1 {network} {weights_digest} {size} {images.shape} {images.dtype}".encode())
     digest.update(np.ascontiguousarray(images).data)
     return digest.hexdigest()

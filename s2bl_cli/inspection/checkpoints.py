@@ -32,32 +32,37 @@ class CheckpointFacts:
 def inspect_checkpoint(file: InputFile, version: int | None) -> CheckpointFacts:
     run, content = read_any_checkpoint(file)
     arrays = list(_arrays(content))
-    try:
-        done = sum(len(results) for results in content["stages"].values())
-        current = content["current"]
-        place: tuple[str | None, int | None, int | None] = (None, None, None)
-        if current is not None:
-            place = one_line(current["stage"], 60), int(current["epoch"]), int(current["step"])
-    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
-        raise damaged_checkpoint(file.name) from error
+    stages, current = content.get("stages"), content.get("current", {})
+    if not isinstance(stages, dict) or not all(isinstance(results, dict) for results in stages.values()):
+        raise damaged_checkpoint(file.name)
+    stage, epoch, step = (None, None, None) if current is None else _position(current, file.name)
     return CheckpointFacts(
         kind=KIND_CHECKPOINT,
         version=version,
         name=file.name,
         sha256=file.sha256(),
-        policies_done=done,
-        stage=place[0],
-        epoch=place[1],
-        step=place[2],
+        policies_done=sum(len(results) for results in stages.values()),
+        stage=stage,
+        epoch=epoch,
+        step=step,
         tensors=len(arrays),
         bytes=sum(array.nbytes for array in arrays),
         lineages=[command_lines(run, "policy")],
     )
 
 
+def _position(current: Any, subject: str) -> tuple[str, int, int]:
+    """Stage, epoch and step of the fit under way."""
+    values = [current.get(name) for name in ("stage", "epoch", "step")] if isinstance(current, dict) else []
+    match values:
+        case [str(stage), int(epoch), int(step)]:
+            return one_line(stage, 60), epoch, step
+    raise damaged_checkpoint(subject)
+
+
 def _arrays(value: Any) -> Iterator[npt.NDArray[Any]]:
     if isinstance(value, np.ndarray):
         yield value
     elif isinstance(value, dict):
-        for own in value.values():
-            yield from _arrays(own)
+        for member in value.values():
+            yield from _arrays(member)

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 
 from s2bl_cli.console import Console
 from s2bl_cli.contract.document import KIND_CHECKPOINT, KIND_HISTORY, KIND_LOGS, KIND_POLICY, KIND_SCORES
-from s2bl_cli.contract.input_files import InputFile, guessed_text, open_inputs
+from s2bl_cli.contract.input_files import InputFile, open_inputs
 from s2bl_cli.contract.logs.columns import LogColumns
-from s2bl_cli.contract.parquet_documents import read_document
-from s2bl_cli.contract.tensor_files import peek_document
+from s2bl_cli.contract.parquet_files import PARQUET_MAGIC, read_document, text_format_hint
+from s2bl_cli.contract.tensor_files import is_tensor_file, peek_document
 from s2bl_cli.errors import InputFileError
 from s2bl_cli.inspection.checkpoints import CheckpointFacts, inspect_checkpoint
 from s2bl_cli.inspection.histories import HistoryFacts, inspect_history
@@ -25,8 +25,6 @@ _INSPECTORS: dict[str, Callable[[InputFile, int | None], Facts]] = {
     KIND_CHECKPOINT: inspect_checkpoint,
 }
 _IN_TENSORS = (KIND_POLICY, KIND_CHECKPOINT)  # safetensors; all else is Parquet
-
-_MAX_SAFETENSORS_HEADER = 100_000_000  # the format's own bound; eight letters of a text file are far above it
 
 
 @dataclass(frozen=True)
@@ -54,7 +52,7 @@ def inspect_files(names: Sequence[str], columns: LogColumns, console: Console) -
 
 def _identify(file: InputFile) -> Identity:
     start = file.start(200)
-    if start[8:9] == b"{" and int.from_bytes(start[:8], "little") <= _MAX_SAFETENSORS_HEADER:
+    if is_tensor_file(start):
         document = peek_document(file)
         if document is not None and document["kind"] not in _IN_TENSORS:
             raise InputFileError(
@@ -62,8 +60,8 @@ def _identify(file: InputFile) -> Identity:
             )
         # Without a document it is no policy: the reader of policies says why.
         return Identity(KIND_POLICY) if document is None else Identity(document["kind"], document["version"])
-    if start and not start.startswith(b"PAR1"):
-        hint = guessed_text(start) or "; s2bl make-logs, train and evaluate make such files"
+    if start and not start.startswith(PARQUET_MAGIC):
+        hint = text_format_hint(start) or "; s2bl make-logs, train and evaluate make such files"
         raise InputFileError(
             f"{file.name} is no log, scores or policy file: it starts with {start[:8]!r}, and not as Parquet (b'PAR1') "
             f"or safetensors do{hint}"

@@ -12,9 +12,10 @@ from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.document import KIND_LOGS
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
+from s2bl_cli.contract.logs.arrays import Floats, Ints, Mask, log_arrays
 from s2bl_cli.contract.logs.columns import LogColumns
-from s2bl_cli.contract.logs.propensities import Bar, PropensityTally, Quantiles, as_decimal
-from s2bl_cli.contract.logs.reading import Floats, Ints, Log, Mask, log_arrays
+from s2bl_cli.contract.logs.propensities import Bar, PropensityHistogram, Quantiles, as_decimal
+from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.errors import one_line
 
@@ -72,7 +73,7 @@ class LogFacts:
     context: ContextSpec
     columns: list[str]  # of the contract
     extra_columns: list[ExtraColumn]
-    set_aside: list[ExtraColumn]  # columns that bear a name of the contract and are not read as that
+    ignored_columns: list[ExtraColumn]  # columns with a name of the contract that are not read as that
     action_names: list[str]  # what the first MAX_LISTED_ACTIONS actions stand for, where the log says it
     warnings: list[str]
     train: SplitFacts
@@ -89,7 +90,7 @@ class SplitTally:
         self._cost = np.zeros(actions, np.float64)
         self._lowest = np.float32(np.inf)
         self._highest = np.float32(-np.inf)
-        self._propensities = PropensityTally()
+        self._propensities = PropensityHistogram()
 
     def add(self, action: Ints, propensity: Floats, cost: Floats, known: Mask) -> None:
         np.add.at(self._rows, action, 1)
@@ -131,7 +132,6 @@ class SplitTally:
 
 
 def inspect_log(files: Sequence[InputFile], columns: LogColumns, version: int | None, console: Console) -> LogFacts:
-    # Not `open_logs`: stdin is spooled already, and can be read only once.
     log = Log(files, columns, verify=True)
     train, test = SplitTally(log.spec.actions), SplitTally(log.spec.actions)
     done = 0
@@ -142,8 +142,8 @@ def inspect_log(files: Sequence[InputFile], columns: LogColumns, version: int | 
                 tally.add(rows.action[chosen], rows.propensity[chosen], rows.cost[chosen], rows.known[chosen])
             done += batch.num_rows
             advance(done, "")
-    for doubt in log.doubts:
-        console.warn(doubt)
+    for warning in log.warnings:
+        console.warn(warning)
     return LogFacts(
         kind=KIND_LOGS,
         version=version,
@@ -155,9 +155,9 @@ def inspect_log(files: Sequence[InputFile], columns: LogColumns, version: int | 
         context=log.spec.context,
         columns=[name for name in COLUMNS if log.spec.has(name)],
         extra_columns=_columns(log.spec.extra),
-        set_aside=_columns(log.set_aside),
+        ignored_columns=_columns(log.ignored_columns),
         action_names=[one_line(name, 200) for name in log.spec.action_names[:MAX_LISTED_ACTIONS]],
-        warnings=list(log.doubts),
+        warnings=list(log.warnings),
         train=train.facts(),
         test=test.facts(),
         lineages=_lineages(log),

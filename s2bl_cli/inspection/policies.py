@@ -6,7 +6,7 @@ from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.document import KIND_POLICY
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
-from s2bl_cli.contract.policies import read_policy
+from s2bl_cli.contract.policies import read_policy_file
 from s2bl_cli.errors import one_line
 from s2bl_cli.inspection.logs import MAX_LISTED_ACTIONS
 
@@ -41,7 +41,7 @@ class PolicyFacts:
 
 
 def inspect_policy(file: InputFile, version: int | None) -> PolicyFacts:
-    loaded = read_policy(file.path)
+    loaded = read_policy_file(file)
     policy, network = loaded.policy, loaded.policy.network
     return PolicyFacts(
         kind=KIND_POLICY,

@@ -7,7 +7,7 @@ from typing import Any
 from s2bl_cli.contract.document import KIND_SCORES
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
-from s2bl_cli.contract.scores import read_scores
+from s2bl_cli.contract.scores import read_scores_files
 from s2bl_cli.inspection.tidy_facts import different, finite, text
 
 MAX_LISTED_VALUES = 1000  # bounds the facts; `report` is for all of them
@@ -22,6 +22,8 @@ class ValueFacts:
     method: str
     split: str
     metric: str
+    label: int | None  # the class of a score by class, or the number of a histogram's bin
+    interval: str | None
     value: float | None
     stderr: float | None
     rows: int | None
@@ -44,7 +46,7 @@ class ScoresFacts:
 
 
 def inspect_scores(file: InputFile, version: int | None) -> ScoresFacts:
-    table, lineages = read_scores([file.path])
+    table, lineages = read_scores_files([file])
     return ScoresFacts(
         kind=KIND_SCORES,
         version=version,
@@ -68,6 +70,8 @@ def _value(row: Mapping[str, Any]) -> ValueFacts:
         method=text(row["method"]),
         split=text(row["split"]),
         metric=text(row["metric"]),
+        label=row["label"],
+        interval=None if row["interval"] is None else text(row["interval"]),
         value=finite(row["value"]),
         stderr=finite(row["stderr"]),
         rows=row["rows"],

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from s2bl_cli.contract.logs.propensities import Bar, Quantiles
+from s2bl_cli.contract.scores import BIN
 from s2bl_cli.inspection.checkpoints import CheckpointFacts
 from s2bl_cli.inspection.files import Facts
 from s2bl_cli.inspection.histories import HistoryFacts
@@ -38,7 +39,7 @@ def print_words(found: Sequence[Facts]) -> None:
                 console.print()
             _describe(console, facts)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
-    sys.stdout.flush()  # a reader that has gone is told of here, where app.py can answer it
+    sys.stdout.flush()  # a reader that has gone raises here, where app.py handles it
 
 
 def _describe(console: Console, facts: Facts) -> None:
@@ -67,7 +68,7 @@ def _describe_log(console: Console, log: LogFacts) -> None:
             "context": str(log.context),
             "columns": ", ".join(log.columns),
             "carried along": _names([f"{column.name} ({column.type})" for column in log.extra_columns]),
-            "set aside": _names([f"{column.name} ({column.type})" for column in log.set_aside]),
+            "ignored": _names([f"{column.name} ({column.type})" for column in log.ignored_columns]),
             "files": f"{log.files:,}, read as one log; sha256 is of their digests" if log.files > 1 else "",
             "sha256": log.sha256,
         },
@@ -121,15 +122,17 @@ def _print_actions(console: Console, title: str, split: SplitFacts, log: LogFact
         [] if split.actions_logged == actions else [f"{actions - split.actions_logged:,} of {actions:,} never logged"]
     )
     if split.actions_logged > MAX_TABLE_ROWS:
-        shown = sorted(shown, key=lambda one: -one.rows)[:MAX_TABLE_ROWS]
+        shown = sorted(shown, key=lambda action: -action.rows)[:MAX_TABLE_ROWS]
         notes.append(f"the {MAX_TABLE_ROWS} most frequent of {split.actions_logged:,}")
     _heading(console, title + (f" ({'; '.join(notes)})" if notes else ""))
-    figures = [(f"{one.rows:,}", f"{one.share:.1%}", f"{one.known:,}", _number(one.mean_cost)) for one in shown]
+    figures = [
+        (f"{facts.rows:,}", f"{facts.share:.1%}", f"{facts.known:,}", _number(facts.mean_cost)) for facts in shown
+    ]
     if names:
-        called = [f"{one.action} {names[one.action] if one.action < len(names) else _UNKNOWN}" for one in shown]
+        titles = [f"{facts.action} {names[facts.action] if facts.action < len(names) else _UNKNOWN}" for facts in shown]
     else:
-        called = [f"{one.action}" for one in shown]
-    rows = [(name, *row) for name, row in zip(called, figures, strict=True)]
+        titles = [f"{facts.action}" for facts in shown]
+    rows = [(name, *row) for name, row in zip(titles, figures, strict=True)]
     _print_table(console, ("action", "rows", "share", "known", "mean cost"), rows, text=1 if names else 0)
 
 
@@ -171,16 +174,22 @@ def _describe_scores(console: Console, scores: ScoresFacts) -> None:
     alternatives = {"log": scores.logs, "method": scores.methods, "split": scores.splits}
     varying = [name for name, values in alternatives.items() if len(values) > 1]
     shown = scores.values[:MAX_TABLE_ROWS]
-    width = max(len(score.metric) for score in shown)
+    width = max(len(_metric(score)) for score in shown)
     # A policy's name has a line to itself: default names are too long for a table of 80 columns.
     for subject, group in groupby(shown, lambda score: _subject(score, varying)):
         console.print(subject, soft_wrap=True)
         for score in group:
-            console.print(f"  {score.metric:<{width}}  {_figure(score)}", soft_wrap=True)
+            console.print(f"  {_metric(score):<{width}}  {_figure(score)}", soft_wrap=True)
 
 
 def _subject(score: ValueFacts, varying: Sequence[str]) -> str:
     return ", ".join([score.policy, *(f"{name} {getattr(score, name)}" for name in varying)])
+
+
+def _metric(score: ValueFacts) -> str:
+    if score.label is None:
+        return score.metric
+    return f"{score.metric}, {'bin' if score.interval == BIN else 'class'} {score.label}"
 
 
 def _figure(score: ValueFacts) -> str:

@@ -1,1 +1,1 @@
-"""From labelled data to logged decisions: train a logging policy, apply τ, draw actions, write the log."""
+"""Turn labelled data into logged decisions: fit a logging policy, apply τ, draw actions, write the log."""

@@ -1,3 +1,3 @@
-"""The cost that needs no expression. Apart, so that the command line can name it without importing polars."""
+"""The name of the default cost, in a module of its own so that the command line does not import polars."""
 
 MATCH = "match"

@@ -1,4 +1,4 @@
-"""What the summary tells of a new log, gathered as the log is written, in memory that does not grow with it."""
+"""Facts about a new log for the summary, collected while it is written. Memory does not grow with the log."""
 
 import math
 from typing import Any
@@ -6,24 +6,25 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from s2bl_cli.contract.logs.propensities import PropensityTally
+from s2bl_cli.console import counted
+from s2bl_cli.contract.logs.propensities import PropensityHistogram
 from s2bl_cli.running_moments import RunningMoments
 
-NU = 0.001  # the paper's truncation: propensities below it are worth a warning
+NU = 0.001  # the paper's truncation; lower propensities give a warning
 
 
 class LogFacts:
-    """Counts, accuracies of the logging policy, and how its propensities are distributed."""
+    """Row counts, accuracies of the logging policy, and the distribution of its propensities."""
 
     def __init__(self, actions: int) -> None:
         self.actions = actions
         self.rows = {"train": 0, "test": 0}
-        self._right_draws = {"train": 0, "test": 0}
-        self._right_argmax = {"train": 0, "test": 0}
-        self._propensities = PropensityTally()
+        self._sampled_correct = {"train": 0, "test": 0}
+        self._argmax_correct = {"train": 0, "test": 0}
+        self._propensities = PropensityHistogram()
         self._inverse = RunningMoments()  # of 1/p
         self._below_nu = 0
-        self.fitting_steps: int | None = None  # None where no policy was fitted
+        self.fitting_steps: int | None = None  # None if no policy was fitted
         self._has_labels = False
         self._full_support = True
 
@@ -42,11 +43,11 @@ class LogFacts:
         self._full_support &= pi0 is not None and bool((pi0 > 0).all())
         if label is not None and action is not None and pi0 is not None:
             self._has_labels = True
-            self._right_draws[split] += int((action == label).sum())
-            self._right_argmax[split] += int((pi0.argmax(axis=1) == label).sum())
+            self._sampled_correct[split] += int((action == label).sum())
+            self._argmax_correct[split] += int((pi0.argmax(axis=1) == label).sum())
 
     def summary(self) -> dict[str, Any]:
-        """All of it by name, as --json gives it."""
+        """All facts by name, as --json prints them."""
         quantiles = self._propensities.quantiles()
         scored = "test" if self.rows["test"] else "train"
         rows = max(1, self.rows[scored])
@@ -56,8 +57,8 @@ class LogFacts:
             "test": self.rows["test"],
             "actions": self.actions,
             "scored_split": scored,
-            "argmax_accuracy": self._right_argmax[scored] / rows if self._has_labels else None,
-            "right_draws": self._right_draws[scored] / rows if self._has_labels else None,
+            "argmax_accuracy": self._argmax_correct[scored] / rows if self._has_labels else None,
+            "right_draws": self._sampled_correct[scored] / rows if self._has_labels else None,
             "propensity_quantiles": {}
             if quantiles is None
             else {"0.01": quantiles.q01, "0.5": quantiles.q50, "0.99": quantiles.q99},
@@ -67,24 +68,23 @@ class LogFacts:
         }
 
     def warnings(self) -> list[str]:
-        """What a person should worry about."""
-        told, facts = [], self.summary()
+        """Warnings about the propensities."""
+        warnings, facts = [], self.summary()
         if facts["rows_below_nu"]:
-            # Of more than 1/ν actions even a uniform policy gives each less than ν.
-            remedy = (
-                "for fewer, choose a larger --tau or --uniform" if self.actions * NU <= 1 else "give it a smaller --nu"
+            # With more than 1/ν actions, even a uniform policy gives each action less than ν.
+            remedy = "choose a larger --tau or --uniform" if self.actions * NU <= 1 else "give it a smaller --nu"
+            warnings.append(
+                f"train will truncate the propensity of {counted(facts['rows_below_nu'], 'row')} to ν = {NU}: "
+                f"{remedy} to avoid this"
             )
-            told.append(
-                f"{facts['rows_below_nu']:,} rows have a propensity below ν = {NU}: train truncates it there; {remedy}"
-            )
-        off = abs(facts["mean_inverse_propensity"] - self.actions)
+        difference = abs(facts["mean_inverse_propensity"] - self.actions)
         if (
             self._full_support
-            and off > max(6 * facts["mean_inverse_propensity_stderr"], 0.05 * self.actions)
+            and difference > max(6 * facts["mean_inverse_propensity_stderr"], 0.05 * self.actions)
             and not facts["rows_below_nu"]
         ):
-            told.append(
-                f"mean(1/p) is {facts['mean_inverse_propensity']:.4g}, far from the number of actions {self.actions}: "
-                f"these propensities do not fit their draws"
+            warnings.append(
+                f"mean(1/p) is {facts['mean_inverse_propensity']:.4g}, but should be near the number of actions, "
+                f"{self.actions}: the propensities do not match the drawn actions"
             )
-        return told
+        return warnings

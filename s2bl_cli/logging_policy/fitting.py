@@ -1,7 +1,8 @@
 """Fit the logging policy to the labels.
 
-`train` mode, the paper's: minimise the cross-entropy of softmax(τ·h), then use softmax(h). The fitted τ·h is
-as sure as an ordinary classifier, so h itself is τ times flatter. `sample` mode: fit softmax(h), use softmax(h/τ).
+`train` mode, as in the paper: minimise the cross-entropy of softmax(τ·h), then draw from softmax(h). The fitted τ·h is
+as confident as an ordinary classifier, so the logits h are τ times smaller.
+`sample` mode: fit softmax(h), then draw from softmax(h/τ).
 """
 
 from collections.abc import Callable
@@ -22,10 +23,10 @@ Advance = Callable[[int, str], None]
 def fit_network(
     spec: NetworkSpec, part: LabelledPart, settings: LoggingSettings, device: torch.device, advance: Advance
 ) -> PolicyNetwork:
-    """A network h fitted to the labels. `settings` are resolved."""
+    """Fit a network h to the labels. `settings` must be resolved."""
     threads_before = torch.get_num_threads()
     if not spec.model.startswith("resnet"):
-        torch.set_num_threads(1)  # small products gain nothing from more, and the log does not depend on --threads
+        torch.set_num_threads(1)  # more do not help small products, and the log must not depend on --threads
     try:
         return _fit(spec, part, settings, device, advance)
     finally:
@@ -41,7 +42,7 @@ def _fit(
     on_device(network, device).train()
     context = torch.tensor(part.context, device=device)
     label = torch.tensor(part.label, dtype=torch.int64, device=device)
-    sharpness = settings.tau if settings.tau_mode == "train" else 1.0
+    scale = settings.tau if settings.tau_mode == "train" else 1.0
     optimizer = Adam(network.parameters())
     generator = torch.Generator(device).manual_seed(settings.seed)
     rows, size = len(label), min(settings.batch_size, len(label))
@@ -51,18 +52,18 @@ def _fit(
         total = torch.zeros((), device=device)
         for step in range(steps):
             batch = order[step * size : (step + 1) * size]
-            loss = nn.functional.cross_entropy(sharpness * network(context[batch]), label[batch])
+            loss = nn.functional.cross_entropy(scale * network(context[batch]), label[batch])
             torch.autograd.backward(loss)
             optimizer.step(settings.lr)
             total += loss.detach()
-            if device.type == "cpu":  # no sync to fear; a resnet's epoch is long enough to want news of it
+            if device.type == "cpu":  # elsewhere this would be a device sync per step
                 advance(epoch * steps + step + 1, f"loss {loss.item():.3f}")
         advance((epoch + 1) * steps, f"loss {total.item() / steps:.3f}")
     if not all(bool(torch.isfinite(value).all()) for value in network.state_dict().values()):
-        raise RunError(f"the logging policy's training diverged: use a smaller --lr than {settings.lr:g}")
+        raise RunError(f"the fit of the logging policy diverged at --lr {settings.lr:g}: use a smaller --lr")
     return network
 
 
 def fitting_steps(rows: int, settings: LoggingSettings) -> int:
-    """How many steps a fit takes, for the progress bar."""
+    """Number of steps of a fit."""
     return (settings.epochs or 0) * (rows // min(settings.batch_size, rows))

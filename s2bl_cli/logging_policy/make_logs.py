@@ -1,4 +1,4 @@
-"""The supervised-to-bandit conversion behind `make-logs`: fit or take a logging policy, draw, write. Streamed."""
+"""The supervised-to-bandit conversion of `make-logs`: fit or load a logging policy, draw, write. Streamed."""
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
@@ -9,7 +9,8 @@ import numpy.typing as npt
 import torch
 
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.logs.reading import LogArrays, rows_to_a_batch
+from s2bl_cli.contract.logs.arrays import LogArrays
+from s2bl_cli.contract.logs.reading import rows_per_batch
 from s2bl_cli.contract.logs.schema import SPLITS, LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
@@ -31,7 +32,7 @@ Progress = Callable[[str, int, str], AbstractContextManager[Advance]]
 
 @dataclass(frozen=True)
 class FittedNetwork:
-    """A network that was fitted to labels here, for whoever wants to keep it."""
+    """A network that was fitted to the labels in this run, and can be saved."""
 
     spec: NetworkSpec
     network: PolicyNetwork
@@ -49,24 +50,24 @@ def logging_policy_for(
     device: torch.device,
     progress: Progress,
 ) -> tuple[LoggingPolicy, FittedNetwork | None]:
-    """The policy that the settings (resolved) ask for, and its network if it was fitted now."""
+    """The logging policy of the resolved settings, and its network if it was fitted in this run."""
     fitted: FittedNetwork | None = None
     policy: LoggingPolicy
     if given is not None:
-        network = _network_of(given, data, device)
-        policy = FittedPolicy(network, device, flatness=settings.tau, adverse=settings.adverse)
+        network = _load_network(given, data, device)
+        policy = FittedPolicy(network, device, temperature=settings.tau, adverse=settings.adverse)
     elif settings.logging_model == "uniform":
         policy = UniformPolicy(data.classes)
     elif settings.logging_model == "random":
         policy = RandomPolicy(data.classes, settings.seed, settings.tau)
     else:
-        fitted = _fitted(data, settings, device, progress)
-        flatness = settings.tau if settings.tau_mode == "sample" else 1.0
-        policy = FittedPolicy(fitted.network, device, flatness=flatness, adverse=settings.adverse)
+        fitted = _fit(data, settings, device, progress)
+        temperature = settings.tau if settings.tau_mode == "sample" else 1.0
+        policy = FittedPolicy(fitted.network, device, temperature=temperature, adverse=settings.adverse)
     return ExploringPolicy(policy, settings.uniform) if settings.uniform else policy, fitted
 
 
-def _fitted(data: LabelledSource, settings: LoggingSettings, device: torch.device, progress: Progress) -> FittedNetwork:
+def _fit(data: LabelledSource, settings: LoggingSettings, device: torch.device, progress: Progress) -> FittedNetwork:
     model = settings.logging_model or "linear"
     spec = NetworkSpec(model, data.context, data.classes, parse_hidden(model, settings.hidden), settings.width or 1)
     part = data.to_fit()
@@ -77,12 +78,12 @@ def _fitted(data: LabelledSource, settings: LoggingSettings, device: torch.devic
     return FittedNetwork(spec, network, len(part.label), data.action_names)
 
 
-def _network_of(given: LoadedPolicy, data: LabelledSource, device: torch.device) -> PolicyNetwork:
+def _load_network(given: LoadedPolicy, data: LabelledSource, device: torch.device) -> PolicyNetwork:
     spec = given.policy.network
-    misfit = given.policy.misfit(data.classes, data.context, data.action_names, "the data's")
-    if misfit is not None:
+    mismatch = given.policy.misfit(data.classes, data.context, data.action_names, "the data's")
+    if mismatch is not None:
         raise ContractError(
-            f"{given.name} does not fit {data.name}: {misfit}; use a policy that was fitted to such data"
+            f"{given.name} does not fit {data.name}: {mismatch}: use a policy that was fitted to this kind of data"
         )
     return on_device(network_from(spec, given.policy.tensors, given.name), device)
 
@@ -90,7 +91,7 @@ def _network_of(given: LoadedPolicy, data: LabelledSource, device: torch.device)
 def write_labelled_log(
     data: LabelledSource, policy: LoggingPolicy, settings: LoggingSettings, lineage: Step, target: str, *, force: bool
 ) -> LogFacts:
-    """Draw an action for every row and write the log, a batch at a time."""
+    """Draw an action for every row and write the log in batches."""
     optional = ("label", "pi0", "split") if settings.store_distribution else ("label", "split")
     spec = LogSpec(data.classes, data.context, optional, action_names=data.action_names)
     facts = LogFacts(data.classes)
@@ -103,11 +104,11 @@ def write_labelled_log(
 def _labelled_rows(
     data: LabelledSource, policy: LoggingPolicy, settings: LoggingSettings, facts: LogFacts
 ) -> Iterator[LogArrays]:
-    # One number a row, in order: however the rows come in batches, a row has the same one.
+    # One random number per row, in order, so that the draws do not depend on the batches.
     uniforms = np.random.Generator(np.random.Philox(key=settings.seed))
     cost = cost_of(settings)
     for split in SPLITS:
-        for batch in data.batches(split, rows_to_a_batch(data.context, 4 * data.classes)):
+        for batch in data.batches(split, rows_per_batch(data.context, 4 * data.classes)):
             rows = len(batch.label)
             pi0 = policy.distribution(batch.context)
             action = draw_actions(pi0, uniforms.random(rows))
@@ -128,7 +129,7 @@ def _labelled_rows(
 def write_interaction_log(
     data: InteractionData, draws: int, settings: LoggingSettings, lineage: Step, target: str, *, force: bool
 ) -> LogFacts:
-    """Draw items for every user by random scores and write the log, a batch at a time."""
+    """Draw items for every user with random scores and write the log in batches."""
     optional = ("pi0", "split") if settings.store_distribution else ("split",)
     spec = LogSpec(data.actions, data.context, optional, action_names=data.action_names)
     facts = LogFacts(data.actions)
@@ -149,29 +150,29 @@ def _interaction_rows(
     probability = pair_probabilities(pairs, rng)
     chosen = draw_pairs(pairs, probability, draws, rng)  # (users · draws,)
     user = np.repeat(np.arange(len(pairs.users)), draws)
-    size = rows_to_a_batch(data.context, 4 * data.actions if dense else 0)
+    size = rows_per_batch(data.context, 4 * data.actions if dense else 0)
     for start in range(0, len(chosen), size):
-        pair, who = chosen[start : start + size], user[start : start + size]
+        pair, row_user = chosen[start : start + size], user[start : start + size]
         yield LogArrays(
-            context=data.features[pairs.users[who]],
+            context=data.features[pairs.users[row_user]],
             action=pairs.item[pair],
             propensity=probability[pair],
             cost=np.where(pairs.rewarded[pair], np.float32(-1), np.float32(0)),
             known=np.ones(len(pair), bool),
             is_test=np.full(len(pair), is_test),
             label=None,
-            pi0=_dense(data.actions, pairs, probability, who) if dense else None,
+            pi0=_distributions(data.actions, pairs, probability, row_user) if dense else None,
         )
 
 
-def _dense(
-    actions: int, pairs: Interactions, probability: npt.NDArray[np.float32], who: npt.NDArray[np.int64]
+def _distributions(
+    actions: int, pairs: Interactions, probability: npt.NDArray[np.float32], row_user: npt.NDArray[np.int64]
 ) -> npt.NDArray[np.float32]:
     """The whole distribution of each row: (rows, actions)."""
-    pi0 = np.zeros((len(who), actions), dtype=np.float32)
-    count = pairs.start[who + 1] - pairs.start[who]
-    row = np.repeat(np.arange(len(who)), count)
+    pi0 = np.zeros((len(row_user), actions), dtype=np.float32)
+    count = pairs.start[row_user + 1] - pairs.start[row_user]
+    row = np.repeat(np.arange(len(row_user)), count)
     first_of_row = np.repeat(np.cumsum(count) - count, count)
-    pair = np.repeat(pairs.start[who], count) + np.arange(count.sum()) - first_of_row
+    pair = np.repeat(pairs.start[row_user], count) + np.arange(count.sum()) - first_of_row
     pi0[row, pairs.item[pair]] = probability[pair]
     return pi0

@@ -1,7 +1,6 @@
-"""The policies that can log: a fitted network, or one that needs no fitting. All give π₀(·|x) in float32.
+"""Logging policies: a fitted network, or a policy that needs no fitting. All return π₀(·|x) in float32.
 
-Each is asked for the rows of a log in order, a batch at a time; the answer for a row does not depend on how the
-rows are cut into batches.
+Rows are passed in order, in batches. The distribution of a row does not depend on the size of the batches.
 """
 
 from concurrent.futures import ThreadPoolExecutor
@@ -17,30 +16,30 @@ from s2bl_cli.policies.network import PolicyNetwork
 Floats = npt.NDArray[np.float32]
 Contexts = npt.NDArray[np.generic]
 
-_ROWS_AT_ONCE = 512
+_ROWS_PER_PIECE = 512
 
 
 class LoggingPolicy(Protocol):
-    """Gives each context's distribution over actions."""
+    """A distribution over actions for each context."""
 
     def distribution(self, context: Contexts) -> Floats:
-        """(rows, actions), float32: the numbers that are stored and drawn from."""
+        """Return (rows, actions), float32. Actions are drawn from exactly these numbers."""
         ...
 
 
 class FittedPolicy:
-    """softmax(±h(x)/flatness) of a network h. `adverse` negates the logits: it prefers what h thinks wrong."""
+    """softmax(±h(x)/temperature) of a network h. `adverse` negates the logits, so that wrong actions are preferred."""
 
-    def __init__(self, network: PolicyNetwork, device: torch.device, *, flatness: float, adverse: bool) -> None:
+    def __init__(self, network: PolicyNetwork, device: torch.device, *, temperature: float, adverse: bool) -> None:
         self._network = network.eval()
         self._device = device
-        self._factor = (-1.0 if adverse else 1.0) / flatness
-        # On a CPU each piece is computed by one thread, several pieces at a time: how a sum is split among
-        # threads changes its last bits, and the log must not depend on --threads.
+        self._factor = (-1.0 if adverse else 1.0) / temperature
+        # On a CPU each piece is computed by one thread, and several pieces in parallel. Splitting a sum among threads
+        # would change its last bits, and the log must not depend on --threads.
         self._workers = torch.get_num_threads() if device.type == "cpu" else 1
 
     def distribution(self, context: Contexts) -> Floats:
-        pieces = [context[start : start + _ROWS_AT_ONCE] for start in range(0, len(context), _ROWS_AT_ONCE)]
+        pieces = [context[start : start + _ROWS_PER_PIECE] for start in range(0, len(context), _ROWS_PER_PIECE)]
         if self._device.type != "cpu":
             return np.concatenate([self._piece(piece) for piece in pieces])
         threads_before = torch.get_num_threads()
@@ -58,7 +57,7 @@ class FittedPolicy:
 
 
 class UniformPolicy:
-    """Every action with the same probability."""
+    """The same probability for every action."""
 
     def __init__(self, actions: int) -> None:
         self._actions = actions
@@ -68,19 +67,19 @@ class UniformPolicy:
 
 
 class RandomPolicy:
-    """A fresh random distribution for every row, softmax of standard normal noise over τ: unrelated to the context."""
+    """A new distribution for each row, independent of its context: softmax of standard normal noise divided by τ."""
 
-    def __init__(self, actions: int, seed: int, flatness: float) -> None:
+    def __init__(self, actions: int, seed: int, temperature: float) -> None:
         self._actions = actions
-        self._flatness = flatness
-        self._noise = np.random.Generator(np.random.Philox(key=[seed, 1]))  # a stream beside that of the draws
+        self._temperature = temperature
+        self._noise = np.random.Generator(np.random.Philox(key=[seed, 1]))  # independent of the stream of draws
 
     def distribution(self, context: Contexts) -> Floats:
-        return softmax(self._noise.standard_normal((len(context), self._actions)) / self._flatness)
+        return softmax(self._noise.standard_normal((len(context), self._actions)) / self._temperature)
 
 
 class ExploringPolicy:
-    """(1 − ε)·π₀ + ε/k: another policy with uniform exploration mixed in."""
+    """(1 − ε)·π₀ + ε/k: a policy mixed with uniform exploration."""
 
     def __init__(self, policy: LoggingPolicy, share: float) -> None:
         self._policy = policy
@@ -93,9 +92,11 @@ class ExploringPolicy:
 
 
 def softmax(logits: npt.NDArray[np.float64]) -> Floats:
-    """In float64, rounded once at the end."""
+    """Computed in float64 and rounded to float32 at the end."""
     if not np.isfinite(logits).all():
-        raise RunError("the logging policy's logits are not numbers: fit it with a smaller --lr, or give another one")
+        raise RunError(
+            "the logits of the logging policy must be finite: fit it with a smaller --lr, or use another policy"
+        )
     powers = np.exp(logits - logits.max(axis=1, keepdims=True))
     pi0: Floats = (powers / powers.sum(axis=1, keepdims=True)).astype(np.float32)
     return pi0

@@ -1,8 +1,8 @@
-"""The logging policy of the paper's KuaiRec experiment: random scores over the items a user has met.
+"""The logging policy of the paper's KuaiRec experiment: random scores over the items that a user was shown.
 
-Each pair (user, item) gets a score drawn uniformly from [0.001, 1]. Scores are normalised within the user's rewarded
-and within the unrewarded items; the former have 0.7 of the probability, the latter 0.3. A user with items of
-one sort only has all of it there.
+Each (user, item) pair gets a score drawn uniformly from [0.001, 1]. Scores are normalised within the rewarded items of
+each user and within the others. The rewarded items share a probability of 0.7, the others 0.3. If a user has only one
+of the two kinds, its items share a probability of 1.
 """
 
 import numpy as np
@@ -15,7 +15,7 @@ _LOWEST_SCORE = 0.001
 
 
 def pair_probabilities(pairs: Interactions, rng: np.random.Generator) -> npt.NDArray[np.float32]:
-    """π₀ of each pair's item given its user: (pairs,), summing to 1 over each user."""
+    """π₀ of the item of each pair, given the user: (pairs,). It sums to 1 for each user."""
     score = rng.uniform(_LOWEST_SCORE, 1.0, len(pairs.item))
     user = np.repeat(np.arange(len(pairs.users)), np.diff(pairs.start))
     group = 2 * user + pairs.rewarded  # even: the user's unrewarded items, odd: the rewarded ones
@@ -29,13 +29,13 @@ def pair_probabilities(pairs: Interactions, rng: np.random.Generator) -> npt.NDA
 def draw_pairs(
     pairs: Interactions, probability: npt.NDArray[np.float32], draws: int, rng: np.random.Generator
 ) -> npt.NDArray[np.int64]:
-    """`draws` pairs a user, independently: (users · draws,), user by user."""
-    cumulated = np.cumsum(probability, dtype=np.float64)
-    before = np.concatenate([[0.0], cumulated])[pairs.start[:-1]]  # (users,)
-    total = cumulated[pairs.start[1:] - 1] - before
+    """Draw `draws` pairs per user independently: (users · draws,), ordered by user."""
+    cumulative = np.cumsum(probability, dtype=np.float64)
+    before = np.concatenate([[0.0], cumulative])[pairs.start[:-1]]  # (users,)
+    total = cumulative[pairs.start[1:] - 1] - before
     level = (before + rng.random((draws, len(pairs.users))) * total).T.ravel()
-    chosen = np.searchsorted(cumulated, level, side="right")
+    chosen = np.searchsorted(cumulative, level, side="right")
     last = np.repeat(pairs.start[1:] - 1, draws)
     first = np.repeat(pairs.start[:-1], draws)
-    inside: npt.NDArray[np.int64] = np.clip(chosen, first, last)
-    return inside
+    clipped: npt.NDArray[np.int64] = np.clip(chosen, first, last)  # rounding may step into another user's pairs
+    return clipped

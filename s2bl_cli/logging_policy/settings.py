@@ -1,16 +1,16 @@
-"""What `make-logs` can be asked to do. Importing this module does not import torch."""
+"""Settings of the logging policy. Importing this module does not import torch."""
 
 from dataclasses import dataclass, replace
 
-from s2bl_cli.errors import SettingError
+from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.logging_policy.cost_names import MATCH
 from s2bl_cli.policies.settings import parse_hidden
 from s2bl_cli.registry import MODELS
-from s2bl_cli.settings import Between, check_settings, setting
+from s2bl_cli.settings import COMMON, Between, check_settings, setting
 
 UNFITTED = ("uniform", "random")  # logging models that need no fitting
 
-# Which architecture logs what, as in the paper's tables; linear where the paper has no such data.
+# The model for each dataset, as in the paper's tables; linear for all others.
 DEFAULT_MODEL = {
     "fmnist": "resnet-v1",
     "mnist": "resnet-v1",
@@ -19,86 +19,91 @@ DEFAULT_MODEL = {
     "cifar100": "resnet-v2",
 }
 
-# The paper's width; a fifth of the time on a CPU with a quarter of it.
+# 64 is the paper's width; 16 takes a fifth of the time on a CPU.
 WIDTH = {"cpu": 16, "gpu": 64}
 EPOCHS = {"cpu": 2, "gpu": 10}
-FLAT_EPOCHS = 5  # linear and mlp: quick anywhere
+FLAT_EPOCHS = 5  # linear and mlp, which are fast on any device
 
 
 @dataclass(frozen=True)
 class LoggingSettings:
-    """Which policy logs, and what its decisions cost."""
+    """Which policy logs, and the cost of its decisions."""
 
     tau: float = setting(
         1.0,
-        "inverse temperature τ of the logging policy: the larger, the more uniform",
+        "Temperature τ of the logging policy (called inverse temperature in the paper); larger is more uniform",
         rule=Between(0, 1e6, low_open=True),
+        panel=COMMON,
     )
     tau_mode: str = setting(
         "train",
-        "train: fit softmax(τ·h), draw from softmax(h), as in the paper; sample: fit at 1, draw from softmax(h/τ)",
+        "Where τ is applied; train: fit softmax(τ·h) and draw from softmax(h), as in the paper; "
+        "sample: fit softmax(h) and draw from softmax(h/τ)",
         choices=lambda: ("train", "sample"),
     )
     logging_model: str | None = setting(
         None,
-        "the logging policy's model; uniform and random need no fitting (default: as in the paper, resnet-v1 for most "
-        "images, resnet-v2 for cifar100; linear on features and tables)",
+        "Model of the logging policy (default: as in the paper for images, else linear)",
         choices=lambda: (*MODELS.names, *UNFITTED),
+        panel=COMMON,
     )
     logging_policy: str | None = setting(
         None,
-        "a fitted logging policy to use again (from --save-policy): it draws from softmax(h/τ)",
+        "Logging policy from --save-policy to use again; it draws from softmax(h/τ)",
         recorded=False,
         metavar="FILE",
     )
-    hidden: str = setting("100", "hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
+    hidden: str = setting("100", "Hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
     width: int | None = setting(
         None,
-        f"channels of a resnet's first block (default: {WIDTH['gpu']} as in the paper; {WIDTH['cpu']} on a CPU)",
+        f"Channels of a resnet's first block (default: {WIDTH['gpu']}; on a CPU {WIDTH['cpu']})",
         rule=Between(1, 4096),
     )
     epochs: int | None = setting(
         None,
-        f"passes over the labelled train rows (default: {FLAT_EPOCHS}; for a resnet {EPOCHS['gpu']}, "
-        f"on a CPU {EPOCHS['cpu']})",
+        f"Passes over the train rows (default: {FLAT_EPOCHS}; resnets {EPOCHS['gpu']}, on a CPU {EPOCHS['cpu']})",
         rule=Between(0, 100_000),
     )
-    batch_size: int = setting(128, "rows to a training step", rule=Between(1, 1 << 20))
-    lr: float = setting(0.001, "learning rate (Adam)", rule=Between(0, 1e3, low_open=True))
-    adverse: bool = setting(False, "negate the logits: a logging policy that prefers wrong actions")
-    uniform: float = setting(0.0, "share ε of uniform exploration mixed into the logging policy", rule=Between(0, 1))
+    batch_size: int = setting(128, "Batch size", rule=Between(1, 1 << 20))
+    lr: float = setting(0.001, "Learning rate of Adam", rule=Between(0, 1e3, low_open=True))
+    adverse: bool = setting(False, "Negate the logits, so that the logging policy prefers wrong actions")
+    uniform: float = setting(0.0, "Share ε of uniform exploration in the logging policy", rule=Between(0, 1))
     cost: str = setting(
         MATCH,
-        "match: −1 where the action is the label, else 0; or a SQL expression over a table's columns, action and label",
-        metavar="match|SQL",
+        "Cost of a decision; match: −1 if the action is the label, else 0; "
+        "or a SQL expression over action, label and the columns of a table",
+        metavar="SQL",
     )
-    cost_noise: float = setting(0.0, "with --cost match: probability that a cost is flipped", rule=Between(0, 1))
-    store_distribution: bool = setting(False, "also store the whole logging distribution of each row (column pi0)")
-    seed: int = setting(0, "seed of the fitting, of the drawn actions and of the noise", rule=Between(0, 2**32 - 1))
+    cost_noise: float = setting(0.0, "Probability that a cost of --cost match is flipped", rule=Between(0, 1))
+    store_distribution: bool = setting(False, "Store the whole logging distribution of each row as column pi0")
+    seed: int = setting(0, "Seed for fitting, drawing and noise", rule=Between(0, 2**32 - 1), panel=COMMON)
 
     def __post_init__(self) -> None:
         check_settings(self)
         parse_hidden(self.logging_model or "linear", self.hidden)
         if self.cost_noise and self.cost != MATCH:
-            raise SettingError(f"--cost-noise flips the costs of --cost match; --cost {self.cost!r} has none to flip")
+            raise SettingError(
+                f"--cost-noise needs --cost match, found --cost {one_line(self.cost, 60)!r}: remove --cost-noise"
+            )
         if self.logging_policy is not None and self.logging_model is not None:
-            raise SettingError("--logging-policy brings its own model: drop --logging-model")
+            raise SettingError("--logging-policy and --logging-model exclude each other: remove one of them")
         if self.adverse and self.logging_model in UNFITTED:
             raise SettingError(
-                f"--adverse negates a fitted policy's logits; --logging-model {self.logging_model} has none"
+                f"--adverse needs a fitted logging policy, found --logging-model {self.logging_model}: "
+                f"remove --adverse or choose another model"
             )
 
     def resolved(self, dataset: str, *, images: bool, device: str) -> "LoggingSettings":
-        """The same with every default spelled out for this dataset and device."""
-        place = "cpu" if device == "cpu" else "gpu"
+        """The settings with all defaults of this dataset and device filled in."""
+        hardware = "cpu" if device == "cpu" else "gpu"
         model = self.logging_model
         if model is None and self.logging_policy is None:
             model = DEFAULT_MODEL.get(dataset, "linear") if images else "linear"
         is_deep = model is not None and model.startswith("resnet")
-        epochs = EPOCHS[place] if is_deep else FLAT_EPOCHS
+        epochs = EPOCHS[hardware] if is_deep else FLAT_EPOCHS
         return replace(
             self,
             logging_model=model,
-            width=self.width if self.width is not None else WIDTH[place],
+            width=self.width if self.width is not None else WIDTH[hardware],
             epochs=self.epochs if self.epochs is not None else epochs,
         )

@@ -1,4 +1,8 @@
-"""The streaming rewrite behind `mask`: two passes over the small columns to choose rows, one to write."""
+"""The streaming rewrite behind `mask`: one pass over costs and splits to choose rows, one over all columns to write.
+
+In between, one bit per train row is kept: whether its feedback is known. Keys are hashes of row numbers, which are
+computed again instead of read again. The digests of the inputs, for the lineage, cost one more read of the bytes.
+"""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -9,17 +13,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from s2bl_cli.contract.lineage import step_of
-from s2bl_cli.contract.logs.reading import Log, log_arrays
-from s2bl_cli.contract.logs.schema import COLUMNS
+from s2bl_cli.contract.logs.arrays import Mask, is_known_row, is_test_row
+from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.logs.writing import log_writer
 from s2bl_cli.errors import ContractError, SettingError
 from s2bl_cli.masking.selection import NO_LIMIT, Keys, below, row_keys, threshold
 from s2bl_cli.masking.settings import MaskSettings
 from s2bl_cli.settings import recorded
-
-Mask = npt.NDArray[np.bool_]
-
-_SMALL_COLUMNS = tuple(name for name in COLUMNS if name not in ("context", "pi0"))
 
 
 @dataclass(frozen=True)
@@ -38,23 +38,46 @@ class MaskCounts:
         return self.train - self.known
 
 
+class TrainRows:
+    """Which train rows have feedback, one bit each."""
+
+    def __init__(self, log: Log) -> None:
+        self._known_bits: list[tuple[int, npt.NDArray[np.uint8]]] = []  # by batch: number of train rows, bits
+        self.known = 0
+        for batch in _cost_and_split(log):
+            known = is_known_row(batch)[~is_test_row(batch)]
+            self._known_bits.append((len(known), np.packbits(known)))
+            self.known += int(known.sum())
+        self.rows = sum(rows for rows, _ in self._known_bits)
+        if self.rows == 0:
+            raise ContractError(f"{log.name}: it has no train rows, and only train rows are masked")
+
+    def keys(self, seed: int, choose: Callable[[Keys, Mask], Mask]) -> Iterator[Keys]:
+        """The keys of the rows that `choose(keys, known)` picks, in pieces."""
+        first = 0
+        for rows, bits in self._known_bits:
+            keys = row_keys(seed, first, rows)
+            yield keys[choose(keys, np.unpackbits(bits, count=rows).astype(bool))]
+            first += rows
+
+
 def mask_log(log: Log, settings: MaskSettings, target: str, *, force: bool) -> MaskCounts:
     """Write the log again with feedback hidden. Nothing is ever un-hidden."""
-    train_rows, known_before = _count(log)
-    wanted = settings.known_target(train_rows)
-    _check_enough(log, settings, train_rows, known_before)
-    known_below = threshold(wanted, lambda: _keys(log, settings.seed, lambda keys, known: known))
+    train = TrainRows(log)
+    wanted = settings.known_target(train.rows)
+    _check_enough(log, settings, train)
+    known_below = threshold(wanted, lambda: train.keys(settings.seed, lambda keys, known: known))
     stay_below = NO_LIMIT
     if settings.missing is not None:
         stay_below = threshold(
             settings.missing,
-            lambda: _keys(log, settings.seed, lambda keys, known: ~(known & below(keys, known_below))),
+            lambda: train.keys(settings.seed, lambda keys, known: ~(known & below(keys, known_below))),
         )
     lineage = step_of("mask", {**recorded(settings), **log.recorded_names}, log.sources)
     first, known, dropped = 0, 0, 0
     with log_writer(target, log.spec, lineage, force=force) as writer:
         for batch in log.batches(extra=True):
-            is_train, is_known = _train_and_known(batch, log)
+            is_train, is_known = ~is_test_row(batch), is_known_row(batch)
             keys = np.zeros(batch.num_rows, dtype=np.uint64)
             keys[is_train] = row_keys(settings.seed, first, int(is_train.sum()))
             keeps = is_known & below(keys, known_below)
@@ -63,55 +86,33 @@ def mask_log(log: Log, settings: MaskSettings, target: str, *, force: bool) -> M
             first += int(is_train.sum())
             known += int((keeps & is_train).sum())
             dropped += int((~stays).sum())
-        train_written = train_rows - dropped
+        train_written = train.rows - dropped
         test_rows = writer.rows - train_written
-    return MaskCounts(train_written, known, test_rows, dropped, known_before, wanted)
+    return MaskCounts(train_written, known, test_rows, dropped, train.known, wanted)
 
 
-def _count(log: Log) -> tuple[int, int]:
-    """Train rows and those with feedback; every fault of the log is told here, before anything is written."""
-    train_rows = known_before = 0
+def _cost_and_split(log: Log) -> Iterator[pa.RecordBatch]:
+    """The columns that decide which rows are masked. Where they have faults, those of all columns are reported."""
     try:
-        for batch in log.batches(_SMALL_COLUMNS):
-            is_train, is_known = _train_and_known(batch, log)
-            train_rows += int(is_train.sum())
-            known_before += int((is_train & is_known).sum())
+        yield from log.batches(("cost", "split"))
     except ContractError:
-        log.check()  # the contexts may have faults too: tell all at once
+        log.check()
         raise
-    if train_rows == 0:
-        raise ContractError(f"{log.name}: it has no train rows, and only train rows are masked")
-    return train_rows, known_before
 
 
-def _check_enough(log: Log, settings: MaskSettings, train_rows: int, known_before: int) -> None:
+def _check_enough(log: Log, settings: MaskSettings, train: TrainRows) -> None:
     if settings.known is None:
         return
-    if settings.known > known_before:
+    if settings.known > train.known:
         raise SettingError(
-            f"--known {settings.known}: {log.name} has feedback in {known_before} train rows only; "
+            f"--known {settings.known}: {log.name} has feedback in {train.known} train rows only; "
             f"ask for at most that many"
         )
-    if settings.known + (settings.missing or 0) > train_rows:
+    if settings.known + (settings.missing or 0) > train.rows:
         raise SettingError(
-            f"--known {settings.known} --missing {settings.missing}: {log.name} has {train_rows} train rows in all; "
-            f"ask for at most {train_rows - settings.known} missing"
+            f"--known {settings.known} --missing {settings.missing}: {log.name} has {train.rows} train rows in all; "
+            f"ask for at most {train.rows - settings.known} missing"
         )
-
-
-def _keys(log: Log, seed: int, chosen: Callable[[Keys, Mask], Mask]) -> Iterator[Keys]:
-    """The keys of the train rows that `chosen(keys, known)` picks, in pieces."""
-    first = 0
-    for batch in log.batches(("cost", "split")):
-        is_train, is_known = _train_and_known(batch, log)
-        keys = row_keys(seed, first, int(is_train.sum()))
-        first += len(keys)
-        yield keys[chosen(keys, is_known[is_train])]
-
-
-def _train_and_known(batch: pa.RecordBatch, log: Log) -> tuple[Mask, Mask]:
-    arrays = log_arrays(batch.select([name for name in ("cost", "split") if name in batch.schema.names]), log.spec)
-    return ~arrays.is_test, arrays.known
 
 
 def _with_feedback(batch: pa.RecordBatch, visible: Mask, stays: Mask) -> pa.RecordBatch:

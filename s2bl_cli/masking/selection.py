@@ -4,8 +4,8 @@ Every train row has a key, a bijective hash of (seed, row number): distinct, uni
 whatever else is asked. Keeping the n smallest keys gives exact counts, and nested choices: a smaller n
 keeps a subset of what a larger n keeps, and masking twice equals masking once.
 
-The n-th smallest key of a log of any length is found in two passes over keys (never over contexts) by a
-histogram, so memory does not grow with the log.
+The n-th smallest key of a log of any length is found in two passes over the keys, which are computed again in each, by
+a histogram, so that memory does not grow with the log.
 """
 
 from collections.abc import Callable, Iterator

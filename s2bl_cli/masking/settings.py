@@ -10,19 +10,17 @@ from s2bl_cli.settings import Between, check_settings, setting
 class MaskSettings:
     """Either a share (--rho or --hide) or a fixed size (--known, and --missing to drop the rest)."""
 
-    rho: float | None = setting(
-        None, "share of train rows that keep their feedback (the paper's ρ)", rule=Between(0, 1)
-    )
-    hide: float | None = setting(None, "share of train rows whose feedback is hidden: 1 − ρ", rule=Between(0, 1))
-    known: int | None = setting(None, "number of train rows that keep their feedback", rule=Between(0))
+    rho: float | None = setting(None, "Fraction ρ of train rows that keep their feedback", rule=Between(0, 1))
+    hide: float | None = setting(None, "Fraction of train rows whose feedback is hidden: 1 − ρ", rule=Between(0, 1))
+    known: int | None = setting(None, "Number of train rows that keep their feedback", rule=Between(0))
     missing: int | None = setting(
         None,
-        "with --known: number of train rows without feedback; the other train rows are dropped",
+        "Number of train rows without feedback beside --known; other train rows are dropped",
         rule=Between(0),
     )
     seed: int = setting(
         0,
-        "which rows keep their feedback; the same seed with a smaller share keeps a subset",
+        "Seed for choosing rows; a smaller fraction keeps a subset of them",
         rule=Between(0, 2**32 - 1),
     )
 

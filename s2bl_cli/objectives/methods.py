@@ -23,6 +23,7 @@ class Method:
     learner: str = GRADIENT_LEARNER  # the class that fits it
     hyperparameters: tuple[Hyperparameter, ...] = ()  # of its own, beside those of risk and regulariser
     text: str = ""  # its formula, where risk and regulariser do not say it
+    advice: str = ""  # when to use it and when it fails, as `s2bl methods NAME` prints it
 
     def risk_of(self, deep: bool) -> str:
         return self.deep_risk if deep and self.deep_risk is not None else self.risk
@@ -33,29 +34,133 @@ _LONDON = "London & Sandler 2019"
 
 METHODS = {
     "wce-s2bl": Method(
-        "WCE-S2BL", "tips", "wce", "all", "risk + weighted cross-entropy on all rows", _PAPER, "banditnet"
+        "WCE-S2BL",
+        "tips",
+        "wce",
+        "all",
+        "risk + weighted cross-entropy on all rows",
+        _PAPER,
+        "banditnet",
+        advice="Use it if the logging policy is good and feedback is scarce. It imitates the logging policy, so it "
+        "fails if that policy is poor, uniform or adverse.",
     ),
-    "kl-s2bl": Method("KL-S2BL", "tips", "kl", "all", "risk + KL on all rows", _PAPER, "banditnet"),
+    "kl-s2bl": Method(
+        "KL-S2BL",
+        "tips",
+        "kl",
+        "all",
+        "risk + KL on all rows",
+        _PAPER,
+        "banditnet",
+        advice="Use it to compare with the paper. In our measurements it was no better than truncated IPS alone, "
+        "and a large λ pushes down the probabilities of all logged actions.",
+    ),
     "wce-s2blk": Method(
-        "WCE-S2BLK", "tips", "wce", "known", "risk + weighted cross-entropy on known rows", _PAPER, "banditnet"
+        "WCE-S2BLK",
+        "tips",
+        "wce",
+        "known",
+        "risk + weighted cross-entropy on known rows",
+        _PAPER,
+        "banditnet",
+        advice="Use it only as an ablation of wce-s2bl, which it equals if all feedback is known. It ignores the "
+        "rows without feedback, so it is far worse if feedback is scarce.",
     ),
-    "kl-s2blk": Method("KL-S2BLK", "tips", "kl", "known", "risk + KL on known rows", _PAPER, "banditnet"),
+    "kl-s2blk": Method(
+        "KL-S2BLK",
+        "tips",
+        "kl",
+        "known",
+        "risk + KL on known rows",
+        _PAPER,
+        "banditnet",
+        advice="Use it only as an ablation of kl-s2bl, which it equals if all feedback is known. It ignores the "
+        "rows without feedback.",
+    ),
     "cce-s2bl": Method(
-        "CCE-S2BL", "tips", "cce", "all", "truncated IPS + calibrated cross-entropy on all rows", "this project"
+        "CCE-S2BL",
+        "tips",
+        "cce",
+        "all",
+        "truncated IPS + calibrated cross-entropy on all rows",
+        "this project",
+        advice="Use it if feedback is scarce and you do not know how good the logging policy is: it imitates only "
+        "logged actions that are estimated to be better than average. With a very good logging policy "
+        "wce-s2bl can be better, and with plenty of feedback truncated IPS.",
     ),
     "banditnet": Method(
-        "BanditNet", "banditnet", "none", "all", "SNIPS by translated costs alone", "Joachims et al. 2018"
+        "BanditNet",
+        "banditnet",
+        "none",
+        "all",
+        "SNIPS by translated costs alone",
+        "Joachims et al. 2018",
+        advice="Use it if feedback is plentiful and the logging policy explores; unlike truncated IPS, it does not "
+        "depend on the offset of the costs. It ignores the rows without feedback, and fails if feedback is "
+        "scarce and the logging policy is good.",
     ),
-    "b-crm": Method("B-CRM", "tips", "lpr", "known", "truncated IPS + distance from a fitted logging policy", _LONDON),
+    "b-crm": Method(
+        "B-CRM",
+        "tips",
+        "lpr",
+        "known",
+        "truncated IPS + distance from a fitted logging policy",
+        _LONDON,
+        advice="Use it as a baseline that stays close to a good logging policy. It ignores the rows without "
+        "feedback, so the fitted logging policy is poor if feedback is scarce (--risk tips --reg lpr "
+        "--reg-rows all fits it to all rows).",
+    ),
     "wnll-lpr": Method(
-        "WNLL-LPR", "wnll", "lpr", "known", "weighted log-likelihood + distance from a fitted logging policy", _LONDON
+        "WNLL-LPR",
+        "wnll",
+        "lpr",
+        "known",
+        "weighted log-likelihood + distance from a fitted logging policy",
+        _LONDON,
+        advice="Use it instead of b-crm for an objective that is convex for linear policies. It needs costs of at "
+        "most 0, and it ignores the rows without feedback.",
     ),
     "q-learning": Method(
-        "Q-learning", "pseudo", "none", "all", "truncated IPS with a cost model's costs on missing rows", _PAPER
+        "Q-learning",
+        "pseudo",
+        "none",
+        "all",
+        "truncated IPS with a cost model's costs on missing rows",
+        _PAPER,
+        advice="Use it if the logging policy is poor and costs can be predicted from context and action. It fails "
+        "if the cost model is wrong, or if the logging policy is already good.",
     ),
-    "tips": Method("Truncated IPS", "tips", "none", "all", "truncated IPS alone: the baseline", "Strehl et al. 2010"),
-    "wce-only": Method("WCE only", "none", "wce", "all", "weighted cross-entropy alone, no feedback used", _PAPER),
-    "kl-only": Method("KL only", "none", "kl", "all", "KL alone, no feedback used", _PAPER),
+    "tips": Method(
+        "Truncated IPS",
+        "tips",
+        "none",
+        "all",
+        "truncated IPS alone: the baseline",
+        "Strehl et al. 2010",
+        advice="Use it as the baseline, and if feedback is plentiful and the logging policy explores. It ignores "
+        "the rows without feedback, is noisy if feedback is scarce, and depends on the unit and offset of "
+        "the costs.",
+    ),
+    "wce-only": Method(
+        "WCE only",
+        "none",
+        "wce",
+        "all",
+        "weighted cross-entropy alone, no feedback used",
+        _PAPER,
+        advice="Use it as an ablation, or if there is no feedback and the logging policy is good. It sharpens the "
+        "logging policy, so it repeats the mistakes of that policy.",
+    ),
+    "kl-only": Method(
+        "KL only",
+        "none",
+        "kl",
+        "all",
+        "KL alone, no feedback used",
+        _PAPER,
+        advice="Use it only as an ablation. It uses no feedback, so it cannot learn which actions are better than "
+        "those of the logging policy.",
+    ),
 }
 
 

@@ -12,11 +12,15 @@ from s2bl_cli.running_moments import RunningMoments
 _RARE = 0.1
 
 Floats = npt.NDArray[np.float32]
+Contexts = npt.NDArray[np.generic] | Tensor  # (rows, *shape)
 
 
-def context_tensor(context: npt.NDArray[np.generic], device: torch.device) -> Tensor:
+def context_tensor(context: Contexts, device: torch.device) -> Tensor:
     """On the device, in the file's dtype. Shares the array's memory where it can. What Arrow lends is read-only, which
-    torch warns of: that is copied."""
+    torch warns of: that is copied. A tensor on the device is returned as it is, so that a batch for several models is
+    converted once."""
+    if isinstance(context, Tensor):
+        return context.to(device)
     whole = np.ascontiguousarray(context)
     return torch.from_numpy(whole if whole.flags.writeable else whole.copy()).to(device)
 

@@ -9,13 +9,15 @@ the table's unit: points of percent for accuracies.
 """
 
 import operator
-from collections.abc import Callable, Sequence
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from s2bl_cli.errors import SettingError, one_line
+from s2bl_cli.reporting.keys import Key, key_text
 from s2bl_cli.reporting.quantities import Quantity, Unit
-from s2bl_cli.reporting.selection import key_title
-from s2bl_cli.reporting.table import Cell, Row, Table
+from s2bl_cli.reporting.selection import listed
+from s2bl_cli.reporting.table import Table
 
 _RELATIONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -23,8 +25,15 @@ _RELATIONS: dict[str, Callable[[float, float], bool]] = {
     ">": operator.gt,
     "<": operator.lt,
 }
-_AVERAGE = ("on", "average")
-_AT = "at"
+_SIGNS = {"+": 1, "-": -1}
+_TERM = r"(?![-+<>]=?(?: |$))\S+"
+_SUM = rf"{_TERM}(?: [-+] {_TERM})*"
+_AT = r" at (?P<at>\S+=\S+(?: \S+=\S+)*)"
+_CLAIM = re.compile(rf"(?P<left>{_SUM}) (?P<relation>[<>]=?) (?P<right>{_SUM})(?:{_AT})?(?P<average> on average)?")
+_FORM = (
+    f"sums of methods and numbers with one of {', '.join(_RELATIONS)} between them and spaces around every word, then "
+    "rows (at rho=0.02 tau=10) or on average"
+)
 _ROUNDING = 1e-9  # 0.7 + 0.02 is not 0.72 in binary: what is off by so little is equal
 
 
@@ -34,109 +43,82 @@ class Verdict:
 
     claim: str
     holds: bool
-    told: str  # with the numbers
+    details: str  # with the numbers
 
 
 @dataclass(frozen=True)
 class Claim:
     text: str
-    left: tuple[str, ...]  # atoms and signs in turn: a, +, b, -, c
+    left: tuple[str, ...]  # methods or numbers, and signs, in turn: a, +, b, -, c
     relation: str
     right: tuple[str, ...]
-    at: tuple[tuple[str, str], ...]  # a row's key and its text
+    at: Mapping[str, str]  # a row's key and its text
     is_on_average: bool
+
+    @property
+    def subject(self) -> str:
+        return f"--check {one_line(self.text, 80)!r}"
 
 
 def parsed_claim(text: str) -> Claim:
-    words = text.split()
-    form = f"--check must be like 'wce-s2bl >= tips + 2', found {one_line(text, 80)!r}"
-    relations = [i for i, word in enumerate(words) if word in _RELATIONS]
-    if len(relations) != 1:
-        raise SettingError(f"{form}: one of {', '.join(_RELATIONS)} with spaces around it")
-    average = tuple(words[-2:]) == _AVERAGE
-    words = words[:-2] if average else words
-    at: list[tuple[str, str]] = []
-    if _AT in words[relations[0] :]:
-        start = words.index(_AT, relations[0])
-        for word in words[start + 1 :]:
-            key, equals, value = word.partition("=")
-            if not equals:
-                raise SettingError(f"{form}: after 'at' come rows, such as at rho=0.02 tau=10")
-            at.append((key, value))
-        words = words[:start]
-    left, right = tuple(words[: relations[0]]), tuple(words[relations[0] + 1 :])
-    for side in (left, right):
-        if len(side) % 2 == 0 or any(word not in "+-" for word in side[1::2]) or any(w in "+-" for w in side[::2]):
-            raise SettingError(f"{form}: methods and numbers with + or - between them, spaces around each")
-    return Claim(text, left, words[relations[0]], right, tuple(at), average)
+    match = _CLAIM.fullmatch(" ".join(text.split()))
+    if match is None:
+        raise SettingError(f"--check must be like 'wce-s2bl >= tips + 2', found {one_line(text, 80)!r}: {_FORM}")
+    left, right = (tuple(match[side].split()) for side in ("left", "right"))
+    at = dict(word.split("=", 1) for word in (match["at"] or "").split())
+    return Claim(text, left, match["relation"], right, at, match["average"] is not None)
 
 
 def checked(claim: Claim, table: Table, shown: Quantity) -> list[Verdict]:
-    """One verdict a row that has all the claim's methods, or one on average. No such row is a fault of the claim."""
+    """One verdict per row that has all the claim's methods, or one on average. No such row is a fault of the claim."""
     methods = [word for word in (*claim.left[::2], *claim.right[::2]) if not _is_number(word)]
-    unknown = [name for name in methods if name not in table.column_names]
+    unknown = [name for name in methods if name not in table.columns]
     if unknown or not methods:
         what = f"{one_line(unknown[0], 40)!r} is no method of these scores" if unknown else "it names no method"
-        raise SettingError(f"--check {one_line(claim.text, 80)!r}: {what}; they have {', '.join(table.column_names)}")
-    chosen = [row for row in table.rows if _is_at(row, claim, table)]
-    tested = [(keys, _values(cells, methods, table)) for keys, cells in chosen]
-    complete = [(keys, values) for keys, values in tested if len(values) == len(set(methods))]
+        names = listed(list(table.columns), (*unknown, "")[0])
+        raise SettingError(f"{claim.subject}: {what}; they have {names}")
+    complete = []
+    for keys, cells in table.rows:
+        means = dict(zip(table.columns, (cell.mean for cell in cells), strict=True))
+        values = {name: mean for name in methods if (mean := means[name]) is not None}
+        if _is_at(table, keys, claim) and len(values) == len(set(methods)):
+            complete.append((table.place(keys), values))
     if not complete:
-        raise SettingError(
-            f"--check {one_line(claim.text, 80)!r}: no row of the scores has all of {', '.join(methods)}"
-        )
-    if not claim.is_on_average:
-        return [_compared(claim, values, shown.unit, table.place(keys)) for keys, values in complete]
-    means = {name: sum(values[name] for _, values in complete) / len(complete) for name in methods}
-    return [_compared(claim, means, shown.unit, f"on average over {len(complete)} rows")]
+        raise SettingError(f"{claim.subject}: no row of the scores has all of {', '.join(methods)}")
+    if claim.is_on_average:
+        averages = {name: sum(values[name] for _, values in complete) / len(complete) for name in methods}
+        complete = [(f"on average over {len(complete)} rows", averages)]
+    return [_compared(claim, values, shown.unit, place) for place, values in complete]
 
 
-def _compared(claim: Claim, values: dict[str, float], unit: Unit, where: str) -> Verdict:
+def _compared(claim: Claim, values: Mapping[str, float], unit: Unit, place: str) -> Verdict:
     left, right = (_sum(side, values, unit.factor) for side in (claim.left, claim.right))
     if abs(left - right) <= _ROUNDING * max(1.0, abs(left)):
         left = right
-    numbers = " ".join(
-        word if word in "+-" or word in _RELATIONS or _is_number(word) else f"{word} ({unit.printed(values[word])})"
-        for word in (*claim.left, claim.relation, *claim.right)
-    )
+    words = (*claim.left, claim.relation, *claim.right)
+    numbers = " ".join(f"{word} ({unit.printed(values[word])})" if word in values else word for word in words)
+    difference = unit.signed((left - right) / unit.factor)
     holds = _RELATIONS[claim.relation](left, right)
-    gap = unit.signed((left - right) / unit.factor)
-    return Verdict(claim.text, holds, f"{where}: {numbers}, a difference of {gap}")
+    return Verdict(claim.text, holds, f"{place}: {numbers}, a difference of {difference}")
 
 
-def _sum(side: Sequence[str], values: dict[str, float], factor: float) -> float:
-    total, sign = 0.0, 1
-    for word in side:
-        if word in "+-":
-            sign = 1 if word == "+" else -1
-        else:
-            total += sign * (float(word) if _is_number(word) else factor * values[word])
-    return total
+def _sum(side: tuple[str, ...], values: Mapping[str, float], factor: float) -> float:
+    terms = [factor * values[word] if word in values else float(word) for word in side[::2]]
+    return terms[0] + sum(_SIGNS[sign] * term for sign, term in zip(side[1::2], terms[1:], strict=True))
 
 
-def _values(cells: Sequence[Cell], methods: Sequence[str], table: Table) -> dict[str, float]:
-    places = {name: cells[table.column_names.index(name)].mean for name in methods}
-    return {name: mean for name, mean in places.items() if mean is not None}
-
-
-def _is_at(row: Row, claim: Claim, table: Table) -> bool:
-    keys = dict(zip(table.key_names, row[0], strict=True))
-    for name, value in claim.at:
-        title = key_title(name)
-        if title not in keys:
-            raise SettingError(
-                f"--check {one_line(claim.text, 80)!r}: the table's rows are by {', '.join(table.key_names)}, "
-                f"not by {one_line(name, 40)!r}"
-            )
-        if not _is_same(keys[title], value):
-            return False
-    return True
-
-
-def _is_same(text: str, value: str) -> bool:
-    if _is_number(text) and _is_number(value):
-        return float(text) == float(value)
-    return text == value
+def _is_at(table: Table, keys: tuple[Key, ...], claim: Claim) -> bool:
+    """Whether the row has the values that the claim is about: a number as it is, or anything as it is printed."""
+    values = {**dict(zip(table.key_titles, keys, strict=True)), **dict(zip(table.keys, keys, strict=True))}
+    unknown = [name for name in claim.at if name not in values]
+    if unknown:
+        raise SettingError(
+            f"{claim.subject}: the table's rows are by {', '.join(table.keys)}, not by {one_line(unknown[0], 40)!r}"
+        )
+    return all(
+        text == key_text(values[name]) or (_is_number(text) and values[name] == float(text))
+        for name, text in claim.at.items()
+    )
 
 
 def _is_number(word: str) -> bool:
@@ -148,33 +130,20 @@ def _is_number(word: str) -> bool:
 
 def compared_with_baseline(table: Table, baseline: Table, shown: Quantity, tolerance: float) -> list[Verdict]:
     """Every number of the baseline must be there, and no worse by more than the tolerance, in the table's unit."""
-    if table.key_names != baseline.key_names:
+    if table.keys != baseline.keys:
         raise SettingError("--baseline: its scores make other rows than these: give scores of the same kind")
-    name = f"no worse than the baseline by more than {tolerance:g}"
+    claim = f"no worse than the baseline by more than {tolerance:g}"
     sign = -1 if shown.better == "low" else 1
-    new = {
-        (keys, column): cell
-        for keys, cells in table.rows
-        for column, cell in zip(table.column_names, cells, strict=True)
-    }
+    unit, new = shown.unit, table.means()
     verdicts = []
-    for keys, cells in baseline.rows:
-        for column, old in zip(baseline.column_names, cells, strict=True):
-            if old.mean is None:
-                continue
-            place = f"{baseline.place(keys)}: {column}"
-            now = new.get((keys, column), Cell())
-            if now.mean is None:
-                told = f"{place} was {old.unit.printed(old.mean)} and is not there"
-                verdicts.append(Verdict(name, False, told))
-                continue
-            change = now.mean - old.mean
-            holds = sign * change * now.unit.factor >= -tolerance - _ROUNDING
-            told = (
-                f"{place} was {old.unit.printed(old.mean)} and is {now.unit.printed(now.mean)} "
-                f"({now.unit.signed(change)})"
-            )
-            verdicts.append(Verdict(name, holds, told))
+    for (keys, column), old in baseline.means().items():
+        was = f"{baseline.place(keys)}: {column} was {unit.printed(old)} and is"
+        if (keys, column) not in new:
+            verdicts.append(Verdict(claim, False, f"{was} not there"))
+            continue
+        now = new[keys, column]
+        holds = sign * (now - old) * unit.factor >= -tolerance - _ROUNDING
+        verdicts.append(Verdict(claim, holds, f"{was} {unit.printed(now)} ({unit.signed(now - old)})"))
     if not verdicts:
         raise SettingError("--baseline: no number in it to hold these scores against")
     return verdicts

@@ -1,44 +1,36 @@
 """The files of a report, told apart by what they say they are: scores, histories, and logs for figures."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-
-import polars as pl
-import pyarrow as pa
 
 from s2bl_cli.contract.document import KIND_HISTORY, KIND_LOGS
 from s2bl_cli.contract.history import read_history_files
 from s2bl_cli.contract.input_files import InputFile, open_inputs
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.logs.reading import open_logs
-from s2bl_cli.contract.parquet_documents import read_document
+from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.parquet_files import read_document
 from s2bl_cli.contract.scores import read_scores_files
 from s2bl_cli.errors import ContractError
-from s2bl_cli.reporting.figures.figure import LogPropensities
-from s2bl_cli.reporting.selection import with_settings
+from s2bl_cli.reporting.figures.figure import FigureData, LogPropensities
+from s2bl_cli.reporting.selection import no_scores, selected_scores, with_settings
 
 
-@dataclass(frozen=True)
-class Inputs:
-    scores: pa.Table | None
-    lineages: tuple[Step, ...]  # of the scores
-    history: pl.DataFrame | None
-    logs: tuple[LogPropensities, ...]
+def read_inputs(
+    names: Sequence[str], where: Sequence[str], *, with_figures: bool, with_logs: bool
+) -> tuple[FigureData, list[Step]]:
+    """What the files hold, and the lineages of the scores.
 
-
-def read_inputs(names: Sequence[str], *, with_figures: bool, with_logs: bool) -> Inputs:
-    """Histories and logs are for figures: without one, they are files of the wrong kind.
-
-    `with_logs` also takes logs that other tools made, which say of themselves nothing at all.
+    Histories and logs are for figures: without one, they are files of the wrong kind. `with_logs` also takes logs that
+    other tools made, which say of themselves nothing at all.
     """
     with open_inputs(names, folders=True) as files:
         kinds = [(file, _kind(file)) for file in files]
         histories = [file for file, kind in kinds if with_figures and kind == KIND_HISTORY]
         logs = [file for file, kind in kinds if (with_figures and kind == KIND_LOGS) or (with_logs and kind is None)]
         rest = [file for file in files if file not in histories and file not in logs]
-        scores, lineages = read_scores_files(rest) if rest else (None, [])
+        table, lineages = read_scores_files(rest) if rest else (None, [])
+        scores = no_scores() if table is None else selected_scores(table, where)
         history = with_settings(read_history_files(histories)[0]) if histories else None
-        return Inputs(scores, tuple(lineages), history, tuple(_propensities(file) for file in logs))
+        return FigureData(scores, history=history, logs=tuple(map(_propensities, logs))), lineages
 
 
 def _kind(file: InputFile) -> str | None:
@@ -47,8 +39,7 @@ def _kind(file: InputFile) -> str | None:
 
 
 def _propensities(file: InputFile) -> LogPropensities:
-    with open_logs([file.path]) as log:
-        arrays = log.read(("propensity", "cost", "split"))
+    arrays = Log([file]).read(("propensity", "cost", "split"))
     train = ~arrays.is_test
     if not train.any():
         raise ContractError(f"{file.name}: it has no train rows, whose propensities could be shown")

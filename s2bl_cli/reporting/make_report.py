@@ -1,25 +1,35 @@
-"""Files and wishes in, a report out: which tables and figures, in which form, and whether the claims hold."""
+"""Files and a request in, a report out: which tables and figures, in which form, and whether the claims hold."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import PurePath
 
 import polars as pl
 
-from s2bl_cli.contract.lineage import Step, command_lines
+from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.scores import read_scores
 from s2bl_cli.errors import RunError, S2blError, SettingError, one_line
 from s2bl_cli.registry import FIGURES, FORMATS, TABLES
 from s2bl_cli.reporting.against import against_paper
 from s2bl_cli.reporting.claims import Verdict, checked, compared_with_baseline, parsed_claim
 from s2bl_cli.reporting.figures.figure import Figure, FigureData
+from s2bl_cli.reporting.figures.known_rows import has_several_points
 from s2bl_cli.reporting.figures.missing_ratio import has_fixed_known
 from s2bl_cli.reporting.figures.style import SUFFIXES, drawing, inline_svg, saved
-from s2bl_cli.reporting.grid import Wanted, parsed_group_by
+from s2bl_cli.reporting.grid import TableRequest, parsed_group_by
 from s2bl_cli.reporting.inputs import read_inputs
 from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, quantity
 from s2bl_cli.reporting.report import DrawnFigure, Report
-from s2bl_cli.reporting.selection import check_metric, default_metric, is_reference, metrics_of, selected_scores
+from s2bl_cli.reporting.runs import share_makes_rows
+from s2bl_cli.reporting.selection import (
+    check_metric,
+    default_metric,
+    is_reference,
+    metrics_of,
+    of_metrics,
+    selected_scores,
+    trained,
+)
 from s2bl_cli.reporting.settings import AUTO, PAPER, ClaimSettings, FigureSettings, ReportSettings
 from s2bl_cli.reporting.table import Table
 from s2bl_cli.reporting.tables.ope import verdicts
@@ -30,10 +40,12 @@ HTML = "html"
 MARKDOWN = "md"
 _SUFFIXES = {"tex": "latex", "htm": "html", "markdown": "md"}
 _LOG_FIGURES = ("propensities",)
+# Histories and logs are given to be seen; else the figure that says most about the scores.
+_FIGURES_BY_PREFERENCE = ("learning-curves", "propensities", "missing-ratio", "known-rows", "estimates")
 
 
 @dataclass(frozen=True)
-class Wishes:
+class ReportRequest:
     """All that was asked for."""
 
     settings: ReportSettings
@@ -72,8 +84,8 @@ def _suffix(name: str) -> str:
 
 
 @dataclass(frozen=True)
-class Made:
-    """What is to be written and told. No scores, no text; no plot asked for, no figure."""
+class ReportOutput:
+    """What is to be written and printed. No scores, no text; no plot asked for, no figure."""
 
     text: str | None
     figure_name: str
@@ -82,39 +94,29 @@ class Made:
     notes: tuple[str, ...]
 
 
-def make_report(names: Sequence[str], wishes: Wishes) -> Made:
+def make_report(names: Sequence[str], request: ReportRequest) -> ReportOutput:
     """Read the files and make all of it, before any of it is written."""
-    settings, figures = wishes.settings, wishes.figures
-    has_figures = wishes.is_page or figures.plot is not None
-    inputs = read_inputs(
-        names,
-        with_figures=has_figures,
-        with_logs=figures.figure in _LOG_FIGURES,
+    settings, figures, claims = request.settings, request.figures, request.claims
+    has_figures = request.is_page or figures.plot is not None
+    data, lineages = read_inputs(
+        names, request.where, with_figures=has_figures, with_logs=figures.figure in _LOG_FIGURES
     )
-    needs_scores = figures.plot is None or wishes.checks or wishes.claims.baseline is not None
-    if inputs.scores is None and needs_scores:
+    frame = data.scores
+    if frame.is_empty() and (figures.plot is None or request.checks or claims.baseline is not None):
         raise SettingError("no scores are given, and a table is made of scores: s2bl evaluate makes them")
-    frame = None if inputs.scores is None else selected_scores(inputs.scores, wishes.where)
-    metric = settings.metric or (default_metric(frame) if frame is not None and has_figures else "")
-    data = FigureData(frame, metric, inputs.history, inputs.logs)
-    report = None if frame is None else _report(frame, inputs.lineages, data, wishes)
-    text = None if report is None else FORMATS.load(wishes.form)(report)
-    name, file = draw_figure(figures.figure, data, _suffix(figures.plot)) if figures.plot is not None else ("", b"")
-    return Made(text, name, file, report.claims if report else (), report.notes if report else ())
-
-
-def _report(frame: pl.DataFrame, lineages: Sequence[Step], data: FigureData, wishes: Wishes) -> Report:
-    claims = make_claims(frame, wishes)
-    tables, notes = make_tables(frame, wishes.settings, all_that_apply=wishes.is_page)
-    drawn, undrawn = page_figures(data, wishes.figures.figure) if wishes.is_page else ([], [])
-    return Report(
-        tables=tuple(tables),
-        figures=tuple(drawn),
-        health=tuple(verdicts(frame)),
-        commands=tuple(dict.fromkeys(tuple(command_lines(step)) for step in lineages)),  # files made alike, told once
-        claims=tuple(claims),
-        notes=(*notes, *undrawn),
-    )
+    if has_figures and not frame.is_empty():
+        data = replace(data, metric=settings.metric or default_metric(frame))
+    report = Report()
+    if not frame.is_empty():
+        verdicts_on_claims = tuple(make_claims(frame, request))
+        tables, notes = make_tables(frame, settings, all_that_apply=request.is_page)
+        drawn, undrawn = page_figures(data, figures.figure) if request.is_page else ([], [])
+        commands = dict.fromkeys(tuple(command_lines(step)) for step in lineages)  # once for files made alike
+        health = tuple(verdicts(frame))
+        report = Report(tuple(tables), tuple(drawn), health, tuple(commands), verdicts_on_claims, (*notes, *undrawn))
+    text = FORMATS.load(request.form)(report) if report.tables else None
+    name, file = ("", b"") if figures.plot is None else draw_figure(figures.figure, data, _suffix(figures.plot))
+    return ReportOutput(text, name, file, report.claims, report.notes)
 
 
 def make_tables(
@@ -123,28 +125,27 @@ def make_tables(
     """The table that is asked for; with `all_that_apply` also the others that the scores can fill, and why one of them
     could not be made."""
     name = chosen_table(frame, settings)
-    wanted = wanted_of(frame, settings, "main" if settings.against else name)
-    tables = [against_paper(frame, wanted) if settings.against == PAPER else TABLES.load(name)(frame, wanted)]
+    request = table_request(frame, settings, "main" if settings.against else name)
+    tables = [against_paper(frame, request) if settings.against == PAPER else TABLES.load(name)(frame, request)]
     notes: list[str] = []
-    if all_that_apply and settings.table == AUTO and settings.metric is None:
-        there = metrics_of(frame.filter(~is_reference()))
-        others = [(name, metric) for metric in ACCURACIES if metric in there and name != OPE]
-        others += [(OPE, "")] if set(ESTIMATORS) & set(metrics_of(frame)) else []
-        for other, metric in others:
-            if (other, metric) != (name, wanted.metric) or settings.against:
-                more = Wanted(metric, wanted.group_by, settings.significance)
-                try:
-                    tables.append(TABLES.load(other)(frame, more))
-                except S2blError as error:
-                    notes.append(f"No table {' of '.join(filter(None, (other, metric)))}: {error}")
+    if not all_that_apply or settings.table != AUTO or settings.metric is not None:
+        return tables, notes
+    others = [(name, metric) for metric in ACCURACIES if metric in metrics_of(trained(frame)) and name != OPE]
+    others += [(OPE, "")] if set(ESTIMATORS) & set(metrics_of(frame)) else []
+    for other, metric in others:
+        if (other, metric) != (name, request.metric) or settings.against:
+            try:
+                tables.append(TABLES.load(other)(frame, replace(request, metric=metric)))
+            except S2blError as error:
+                notes.append(f"No table {' of '.join(filter(None, (other, metric)))}: {error}")
     return tables, notes
 
 
-def wanted_of(frame: pl.DataFrame, settings: ReportSettings, table: str) -> Wanted:
+def table_request(frame: pl.DataFrame, settings: ReportSettings, table: str) -> TableRequest:
     metric = settings.metric or ("" if table == OPE else default_metric(frame))
     if settings.metric is not None:
         check_metric(frame, settings.metric)
-    return Wanted(metric, parsed_group_by(settings.group_by, frame.columns), settings.significance)
+    return TableRequest(metric, parsed_group_by(settings.group_by, frame.columns), settings.significance)
 
 
 def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
@@ -157,18 +158,19 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
         return OPE if set(ESTIMATORS) & set(metrics_of(frame)) else "main"
     metric = settings.metric or default_metric(frame)
     methods = learned["method"].unique().to_list()
-    if not settings.group_by and has_fixed_known(frame, metric):
+    scores = of_metrics(learned, [metric])
+    is_of_one_experiment = share_makes_rows(scores)
+    if is_of_one_experiment and not settings.group_by and has_fixed_known(frame, metric):
         return "missing-ratio"
     if len(methods) > 1 and set(pairs(methods)) == set(methods):
         return "regulariser-only"
-    of_metric = learned.filter(pl.col("metric") == metric)
-    return "full" if of_metric["model"].n_unique() > 1 else "main"
+    return "full" if is_of_one_experiment and scores["model"].n_unique() > 1 else "main"
 
 
-def make_claims(frame: pl.DataFrame, wishes: Wishes) -> list[Verdict]:
+def make_claims(frame: pl.DataFrame, request: ReportRequest) -> list[Verdict]:
     """Of one metric, in the rows of the table."""
-    settings, claims = wishes.settings, wishes.claims
-    parsed = [parsed_claim(text) for text in wishes.checks]
+    settings, claims = request.settings, request.claims
+    parsed = [parsed_claim(text) for text in request.checks]
     if not parsed and claims.baseline is None:
         return []
     name = chosen_table(frame, settings)
@@ -176,16 +178,16 @@ def make_claims(frame: pl.DataFrame, wishes: Wishes) -> list[Verdict]:
         if settings.metric is None:
             raise SettingError("--check and --baseline compare one number: pass --metric, such as --metric dr")
         name = "main"
-    wanted = wanted_of(frame, settings, name)
-    table = TABLES.load(name)(frame, wanted)
-    shown = quantity(wanted.metric)
+    asked = table_request(frame, settings, name)
+    table = TABLES.load(name)(frame, asked)
+    shown = quantity(asked.metric)
     results = [verdict for claim in parsed for verdict in checked(claim, table, shown)]
     if claims.baseline is not None:
         old_scores, _ = read_scores([claims.baseline])
-        old = selected_scores(old_scores, wishes.where)
-        check_metric(old, wanted.metric)
+        old = selected_scores(old_scores, request.where)
+        check_metric(old, asked.metric)
         parsed_group_by(settings.group_by, old.columns)
-        results += compared_with_baseline(table, TABLES.load(name)(old, wanted), shown, claims.tolerance)
+        results += compared_with_baseline(table, TABLES.load(name)(old, asked), shown, claims.tolerance)
     return results
 
 
@@ -201,22 +203,23 @@ def draw_figure(name: str, data: FigureData, suffix: str) -> tuple[str, bytes]:
 
 
 def _first_that_applies(data: FigureData) -> str:
-    """Histories and logs are given to be seen; else the figure that says most about the scores."""
-    if data.history is not None:
-        return "learning-curves"
-    if data.logs:
-        return "propensities"
-    for name in ("missing-ratio", "known-rows", "estimates"):
-        if FIGURES.load(name).lacks(data) is None and (name != "known-rows" or data.metric not in ESTIMATORS):
+    for name in _FIGURES_BY_PREFERENCE:
+        if _is_worth_drawing(name, data) and (name != "known-rows" or data.metric not in ESTIMATORS):
             return name
     raise SettingError("no figure can be drawn from these files: --figure names what each needs")
 
 
-def page_figures(data: FigureData, wanted: str) -> tuple[list[DrawnFigure], list[str]]:
+def _is_worth_drawing(name: str, data: FigureData) -> bool:
+    """A curve needs several points, even if nothing else is lacking."""
+    return FIGURES.load(name).lacks(data) is None and (name != "known-rows" or has_several_points(data))
+
+
+def page_figures(data: FigureData, chosen: str) -> tuple[list[DrawnFigure], list[str]]:
     """Every figure that applies, as parts of a page; and what to say where there are none."""
+    names = [name for name in FIGURES.names if _is_worth_drawing(name, data)] if chosen == AUTO else [chosen]
     drawn: list[DrawnFigure] = []
     notes: list[str] = []
-    for name in FIGURES.names if wanted == AUTO else (wanted,):
+    for name in names:
         figure: Figure = FIGURES.load(name)
         if figure.lacks(data) is not None:
             continue

@@ -31,7 +31,7 @@ class DrawnFigure:
 
 @dataclass(frozen=True)
 class Report:
-    tables: tuple[Table, ...]
+    tables: tuple[Table, ...] = ()
     figures: tuple[DrawnFigure, ...] = ()
     health: tuple[Health, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()  # one way to make each scores file, as shell commands

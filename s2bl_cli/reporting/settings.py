@@ -15,23 +15,21 @@ class ReportSettings:
     """Which table of which numbers, in which form."""
 
     table: str = setting(
-        AUTO, "the shape of the table; auto goes by what is in the scores", choices=lambda: (AUTO, *TABLES.names)
+        AUTO, "Shape of the table; auto: chosen by what is in the scores", choices=lambda: (AUTO, *TABLES.names)
     )
     metric: str | None = setting(
         None,
-        "the number in the cells, of those in the files (default: argmax-accuracy where it is there)",
+        "Metric in the cells, of those in the files (default: argmax-accuracy if the files have it)",
         metavar="NAME",
     )
-    group_by: str | None = setting(
-        None, "columns that make the table's rows instead of its own, such as dataset,tau,lam", metavar="COLUMNS"
-    )
+    group_by: str | None = setting(None, "Columns that make the rows, such as dataset,tau,lam", metavar="COLUMNS")
     format: str | None = setting(
-        None, "the form of the report (default: by the suffix of -o, else md)", choices=lambda: FORMATS.names
+        None, "Format of the report (default: by the suffix of -o, else md)", choices=lambda: FORMATS.names
     )
     against: str | None = setting(
-        None, "put published numbers beside ours, and the difference", choices=lambda: (PAPER,)
+        None, "Published numbers to show beside ours, with the difference", choices=lambda: (PAPER,)
     )
-    significance: bool = setting(False, "mark the cells that differ from the best of their row beyond noise")
+    significance: bool = setting(False, "Mark the cells that differ from the best of their row beyond noise")
 
     def __post_init__(self) -> None:
         check_settings(self)
@@ -43,9 +41,9 @@ class ReportSettings:
 class FigureSettings:
     """Which figure."""
 
-    plot: str | None = setting(None, "draw a figure into a .svg, .png or .pdf file", metavar="FILE")
+    plot: str | None = setting(None, "Draw a figure into a .svg, .png or .pdf file", metavar="FILE")
     figure: str = setting(
-        AUTO, "the figure that --plot draws; auto goes by what is in the files", choices=lambda: (AUTO, *FIGURES.names)
+        AUTO, "Figure that --plot draws; auto: chosen by what is in the files", choices=lambda: (AUTO, *FIGURES.names)
     )
 
     def __post_init__(self) -> None:
@@ -56,12 +54,10 @@ class FigureSettings:
 class ClaimSettings:
     """What the scores must bear out."""
 
-    baseline: str | None = setting(
-        None, "scores that these must not fall behind: exit code 1 where one does", metavar="SCORES"
-    )
+    baseline: str | None = setting(None, "Fail (exit code 1) if a score is worse than in this file", metavar="SCORES")
     tolerance: float = setting(
         0.0,
-        "by how much a score may fall behind --baseline, in the table's unit (percent for accuracies)",
+        "How much worse than --baseline a score may be, in the table's unit (percent for accuracies)",
         rule=Between(0),
     )
 

@@ -1,4 +1,4 @@
-"""Whether two cells differ beyond noise.
+"""Whether cells differ beyond noise, and which are marked for it.
 
 A cell's mean has the variance s²/n over its n seeds with n − 1 degrees of freedom. A cell of one run has the squared
 standard error of its score, over the rows it was scored on, without limit of degrees. Two cells are compared by
@@ -10,35 +10,77 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from s2bl_cli.reporting.table import Cell
+from s2bl_cli.reporting.quantities import Quantity
+from s2bl_cli.reporting.table import Cell, Row
 
 LEVEL = 0.05
 
 
-def differing_marked(cells: Sequence[Cell]) -> tuple[Cell, ...]:
-    """Mark the cells that differ from the row's best, at 5 % for the whole row (Holm)."""
-    best = next((cell for cell in cells if cell.is_best), None)
-    if best is None:
+def marked(
+    cells: Sequence[Cell], shown: Quantity, *, least: float = -math.inf, significance: bool = False
+) -> tuple[Cell, ...]:
+    """The best of a row is marked if it is better than the next beyond noise, or if their noise is not known. Cells
+    that print alike are equal. The second is marked beside a best, among three or more numbers.
+
+    A number below `least`, such as a negative divergence, is noise: nothing is best in its row.
+    """
+    if shown.better is None or any(cell.mean is not None and cell.mean < least for cell in cells):
         return tuple(cells)
-    tested = [(p, i) for i, cell in enumerate(cells) if not cell.is_best and (p := p_value(cell, best)) is not None]
+    sign = 1 if shown.better == "high" else -1
+    printed = [None if cell.mean is None else sign * float(shown.unit.printed(cell.mean)) for cell in cells]
+    ranks = sorted({value for value in printed if value is not None}, reverse=True)
+    if len(ranks) < 2:
+        return tuple(cells)
+    firsts, seconds = ([cells[i] for i, value in enumerate(printed) if value == rank] for rank in ranks[:2])
+    if significance:
+        cells = _differing_marked(cells, firsts[0], [value == ranks[0] for value in printed])
+    tests = [p for first in firsts for second in seconds if (p := p_value(first, second)) is not None]
+    if any(p > LEVEL for p in tests):
+        return tuple(cells)
+    has_second = sum(value is not None for value in printed) > 2
+    return tuple(
+        replace(cell, is_best=value == ranks[0], is_second=has_second and value == ranks[1])
+        for cell, value in zip(cells, printed, strict=True)
+    )
+
+
+def _differing_marked(cells: Sequence[Cell], best: Cell, is_first: Sequence[bool]) -> list[Cell]:
+    """Mark the cells that differ from the row's best, at 5 % for the whole row (Holm)."""
+    tests = [(p_value(cell, best), i) for i, cell in enumerate(cells) if not is_first[i]]
+    tested = sorted((p, i) for p, i in tests if p is not None)
     differing = set()
-    for rank, (p, i) in enumerate(sorted(tested)):
+    for rank, (p, i) in enumerate(tested):
         if p > LEVEL / (len(tested) - rank):
             break
         differing.add(i)
-    return tuple(replace(cell, differs=i in differing) for i, cell in enumerate(cells))
+    return [replace(cell, differs=i in differing) for i, cell in enumerate(cells)]
 
 
-def p_value(one: Cell, other: Cell) -> float | None:
+def wins(rows: Sequence[Row], titles: Sequence[str], shown: Quantity) -> list[str]:
+    """How often each column is the best, over the rows that have something to compare."""
+    compared = [cells for _, cells in rows if sum(cell.mean is not None for cell in cells) > 1]
+    if len(compared) < 2 or shown.better is None:
+        return []
+    counts = [(title, sum(cells[i].is_best for cells in compared)) for i, title in enumerate(titles)]
+    parts = [f"{title} {count}" for title, count in sorted(counts, key=lambda pair: -pair[1]) if count]
+    open_rows = sum(not any(cell.is_best for cell in cells) for cells in compared)
+    parts += [f"none beyond noise in {open_rows}"] if open_rows else []
+    return [f"Best of its row, out of {len(compared)}: {', '.join(parts)}."]
+
+
+def p_value(cell: Cell, other: Cell) -> float | None:
     """Two-sided; None where a cell says nothing of its noise."""
-    first, second = _noise(one), _noise(other)
-    if one.mean is None or other.mean is None or first is None or second is None:
+    from scipy.special import ndtr, stdtr
+
+    noises = [noise for noise in (_noise(cell), _noise(other)) if noise is not None]
+    if cell.mean is None or other.mean is None or len(noises) < 2:
         return None
-    variance = first[0] + second[0]
+    variance = sum(variance for variance, _ in noises)
     if variance == 0:  # seeds without any spread
-        return 1.0 if one.mean == other.mean else 0.0
-    spread = sum(v * v / degrees for v, degrees in (first, second))
-    return student_t_p(abs(one.mean - other.mean) / math.sqrt(variance), variance**2 / spread if spread else math.inf)
+        return 1.0 if cell.mean == other.mean else 0.0
+    share = sum(variance**2 / degrees for variance, degrees in noises)
+    t = abs(cell.mean - other.mean) / math.sqrt(variance)
+    return float(2 * (stdtr(variance**2 / share, -t) if share else ndtr(-t)))
 
 
 def _noise(cell: Cell) -> tuple[float, float] | None:
@@ -48,44 +90,3 @@ def _noise(cell: Cell) -> tuple[float, float] | None:
     if cell.stderr is not None and math.isfinite(cell.stderr):
         return cell.stderr**2, math.inf
     return None
-
-
-def student_t_p(t: float, degrees: float) -> float:
-    """P(|T| ≥ t): the regularised incomplete beta function I_x(ν/2, ½) at x = ν/(ν + t²); normal without limit of ν."""
-    if t == 0:
-        return 1.0
-    if degrees > 1e6:
-        return math.erfc(t / math.sqrt(2))
-    return _incomplete_beta(degrees / 2, 0.5, degrees / (degrees + t * t), t * t / (degrees + t * t))
-
-
-def _incomplete_beta(a: float, b: float, x: float, rest: float) -> float:
-    """`rest` is 1 − x, given apart because it would be lost to rounding."""
-    if x <= 0:
-        return 0.0
-    front = math.exp(math.lgamma(a + b) - math.lgamma(a) - math.lgamma(b) + a * math.log(x) + b * math.log(rest))
-    if x < (a + 1) / (a + b + 2):
-        return front * _continued_fraction(a, b, x) / a
-    return 1 - front * _continued_fraction(b, a, rest) / b
-
-
-def _continued_fraction(a: float, b: float, x: float) -> float:
-    """Of the incomplete beta function, by Lentz's method: every two steps a factor, until it is 1."""
-    tiny = 1e-300
-
-    def safe(value: float) -> float:
-        return value if abs(value) > tiny else tiny
-
-    c, d = 1.0, 1 / safe(1 - (a + b) * x / (a + 1))
-    product = d
-    for m in range(1, 1000):
-        for step in (
-            m * (b - m) * x / ((a + 2 * m - 1) * (a + 2 * m)),
-            -(a + m) * (a + b + m) * x / ((a + 2 * m) * (a + 2 * m + 1)),
-        ):
-            d = 1 / safe(1 + step * d)
-            c = safe(1 + step / c)
-            product *= c * d
-        if abs(c * d - 1) < 1e-14:
-            break
-    return product

@@ -1,10 +1,10 @@
 """A table before it is printed: what is in each cell, and how cells are marked. Formats do the rest."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from s2bl_cli.reporting.keys import NOTHING, Key, key_text, key_title
 from s2bl_cli.reporting.quantities import PERCENT, Unit
-
-EMPTY = "–"
 
 
 @dataclass(frozen=True)
@@ -13,7 +13,7 @@ class Cell:
 
     mean: float | None = None
     std: float | None = None  # over seeds; None for a single run
-    is_best: bool = False
+    is_best: bool = False  # better than all others of its row, beyond noise
     is_second: bool = False
     differs: bool = False  # beyond noise, from the row's best
     unit: Unit = PERCENT
@@ -24,45 +24,63 @@ class Cell:
     text: str | None = None
     is_signed: bool = False  # a difference
 
-    @property
-    def printed_mean(self) -> str | None:
-        if self.mean is None:
-            return None
-        return self.unit.signed(self.mean) if self.is_signed else self.unit.printed(self.mean)
-
     def words(self, plus_minus: str = "±") -> str:
         """The cell without its marks."""
-        if self.text is not None:
-            return self.text
-        if self.mean is None or self.printed_mean is None:
-            return EMPTY
-        if self.low is not None and self.high is not None:
-            return f"{self.printed_mean} [{self.unit.printed(self.low)}, {self.unit.printed(self.high)}]"
+        if self.text is not None or self.mean is None:
+            return self.text or NOTHING
+        printed = self.unit.printed
+        mean = self.unit.signed(self.mean) if self.is_signed else printed(self.mean)
         if self.low is not None:
-            return f"{self.printed_mean} (≥ {self.unit.printed(self.low)})"
-        if self.std is not None:
-            return f"{self.printed_mean} {plus_minus} {self.unit.printed(self.std)}"
-        return self.printed_mean
+            return (
+                f"{mean} (≥ {printed(self.low)})"
+                if self.high is None
+                else (f"{mean} [{printed(self.low)}, {printed(self.high)}]")
+            )
+        return mean if self.std is None else f"{mean} {plus_minus} {printed(self.std)}"
+
+    def scaled(self) -> dict[str, float | None]:
+        """Its numbers in the table's unit, for programs: 85.01, not 85.00999999999999."""
+        return {
+            name: None if number is None else float(f"{self.unit.factor * number:.12g}")
+            for name, number in (
+                ("mean", self.mean),
+                ("std", self.std),
+                ("stderr", self.stderr),
+                ("low", self.low),
+                ("high", self.high),
+            )
+        }
+
+    def marks(self) -> dict[str, bool]:
+        return {"best": self.is_best, "second": self.is_second, "differs": self.differs}
 
 
-Row = tuple[tuple[str, ...], tuple[Cell, ...]]
+Row = tuple[tuple[Key, ...], tuple[Cell, ...]]
 
 
 @dataclass(frozen=True)
 class Table:
-    """Row keys as text, then one cell a column."""
+    """Rows of typed keys and one cell per column. Formats make text of the keys."""
 
-    key_names: tuple[str, ...]
-    columns: tuple[str, ...]
+    keys: tuple[str, ...]  # the names of the columns that make the rows
+    columns: Mapping[str, str]  # name → title
     rows: tuple[Row, ...]
     caption: str
-    names: tuple[str, ...] = ()  # the columns' names for machines, where they differ from the titles
     notes: tuple[str, ...] = ()  # what to know of it, a line each
 
     @property
-    def column_names(self) -> tuple[str, ...]:
-        return self.names or self.columns
+    def key_titles(self) -> tuple[str, ...]:
+        return tuple(map(key_title, self.keys))
 
-    def place(self, keys: tuple[str, ...]) -> str:
+    def place(self, keys: Sequence[Key]) -> str:
         """A row in a sentence: `dataset sample, τ 10, ρ 0.02`."""
-        return ", ".join(f"{name} {key}" for name, key in zip(self.key_names, keys, strict=True))
+        return ", ".join(f"{title} {key_text(key)}" for title, key in zip(self.key_titles, keys, strict=True))
+
+    def means(self) -> dict[tuple[tuple[Key, ...], str], float]:
+        """The numbers by row and column, without the empty cells."""
+        return {
+            (keys, column): cell.mean
+            for keys, cells in self.rows
+            for column, cell in zip(self.columns, cells, strict=True)
+            if cell.mean is not None
+        }

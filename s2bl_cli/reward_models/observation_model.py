@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.policies.contexts import context_tensor
+from s2bl_cli.policies.contexts import Contexts, context_tensor
 from s2bl_cli.reward_models.reward_model import CPU, RewardModel, Standardisation, cross_fit
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
@@ -39,7 +39,7 @@ class RandomFeatures:
         self._bias = torch.from_numpy((0.5 * rng.standard_normal(hidden)).astype(np.float32)).to(device)
 
     @torch.no_grad()
-    def __call__(self, context: npt.NDArray[np.generic]) -> npt.NDArray[np.float32]:
+    def __call__(self, context: Contexts) -> npt.NDArray[np.float32]:
         """(rows, features + hidden)"""
         x = self._standardise(context_tensor(context, self._device))
         hidden = torch.addmm(self._bias, x, self._weight).relu_()
@@ -54,7 +54,7 @@ class ObservationModel:
     model: RewardModel
     features: RandomFeatures | None  # None: the context as it is
 
-    def probability(self, context: npt.NDArray[np.generic], action: Ints, fold: Ints) -> npt.NDArray[np.float32]:
+    def probability(self, context: Contexts, action: Ints, fold: Ints) -> npt.NDArray[np.float32]:
         """Of the logged actions, at least LEAST_PROBABILITY: (rows,)."""
         seen = context if self.features is None else self.features(context)
         probabilities = self.model.predict(seen, fold)  # (rows, actions)

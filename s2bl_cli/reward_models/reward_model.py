@@ -28,7 +28,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor, nn
 
-from s2bl_cli.policies.contexts import context_tensor, feature_moments, standardisation
+from s2bl_cli.policies.contexts import Contexts, context_tensor, feature_moments, standardisation
 from s2bl_cli.policies.optimizers import Adam
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
@@ -63,7 +63,7 @@ class RewardModel:
     low: float  # the smallest known reward
     high: float  # the largest
 
-    def predict(self, context: npt.NDArray[np.generic], fold: Ints | None = None) -> npt.NDArray[np.float32]:
+    def predict(self, context: Contexts, fold: Ints | None = None) -> npt.NDArray[np.float32]:
         """(rows, actions) rewards. With folds, each row by the model that skipped the row's fold."""
         x = context_tensor(context, self.bias.device)
         folds, actions = self.bias.shape

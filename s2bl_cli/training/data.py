@@ -15,7 +15,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from s2bl_cli.contract.logs.reading import Log, LogArrays, Stretch, log_arrays
+from s2bl_cli.contract.logs.arrays import LogArrays, log_arrays
+from s2bl_cli.contract.logs.decoding import RowGroup
+from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.errors import ContractError
 from s2bl_cli.policies.contexts import flattened, standardisation
 from s2bl_cli.row_hash import uniform_hash
@@ -185,31 +187,31 @@ class TrainingData:
 
     def _check_row_groups(self) -> None:
         size = row_bytes(self._log, self._columns)
-        largest = max((stretch.rows for stretch in self._log.stretches), default=0) * size
+        largest = max((group.rows for group in self._log.row_groups), default=0) * size
         if largest > _MOST_PARTS * PART_BYTES:
             raise ContractError(
                 f"{self._log.name}: a row group takes {largest >> 20:,} MiB, too much to stream; rewrite the log in "
                 f"smaller ones with s2bl mask --rho 1"
             )
 
-    def _row_groups(self, epoch: int) -> list[list[Stretch]]:
+    def _row_groups(self, epoch: int) -> list[list[RowGroup]]:
         """The row groups in the epoch's order, as many per part as it holds."""
-        stretches = self._log.stretches
+        row_groups = self._log.row_groups
         size = row_bytes(self._log, self._columns)
-        parts: list[list[Stretch]] = [[]]
+        parts: list[list[RowGroup]] = [[]]
         part_bytes = 0
-        for i in np.random.default_rng(epoch).permutation(len(stretches)):
-            added = stretches[i].rows * size
+        for i in np.random.default_rng(epoch).permutation(len(row_groups)):
+            added = row_groups[i].rows * size
             if part_bytes + added > PART_BYTES and parts[-1]:
                 parts.append([])
                 part_bytes = 0
-            parts[-1].append(stretches[i])
+            parts[-1].append(row_groups[i])
             part_bytes += added
         return parts
 
-    def _read(self, stretches: list[Stretch]) -> TrainRows:
-        arrays = self._log.read_stretches(stretches, self._columns)
-        numbers = np.concatenate([np.arange(s.first_row, s.first_row + s.rows, dtype=np.int64) for s in stretches])
+    def _read(self, row_groups: list[RowGroup]) -> TrainRows:
+        arrays = self._log.read_row_groups(row_groups, self._columns)
+        numbers = np.concatenate([np.arange(s.first_row, s.first_row + s.rows, dtype=np.int64) for s in row_groups])
         return TrainRows(arrays, numbers).take(~arrays.is_test)
 
 

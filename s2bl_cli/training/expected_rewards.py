@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.contract.logs.reading import LogArrays
+from s2bl_cli.contract.logs.arrays import LogArrays
 from s2bl_cli.reward_models.reward_model import assign_folds, cross_fit, fit_reward_model
 from s2bl_cli.reward_models.settings import RewardModelSettings
 from s2bl_cli.training.candidates import Fold

@@ -353,7 +353,7 @@ class RunOptions:
     """What does not change the policy: checkpoints, learning curves, streaming."""
 
     history: str | None = setting(
-        None, "Write the learning curves to this Parquet file", metavar="FILE", recorded=False
+        None, "Write the learning curves to this file (.parquet or .csv)", metavar="FILE", recorded=False
     )
     checkpoint_every: int | None = setting(
         None, "Number of epochs between checkpoints", rule=Between(1, 100_000), recorded=False

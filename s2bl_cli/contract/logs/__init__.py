@@ -1,3 +1,6 @@
-"""The log file: one row a decision. Its columns (`schema`), other tools' names and forms for them
-(`columns`, `canonical`), the rules for values (`checks`), how its propensities are distributed (`propensities`),
-what no checksum covers (`footer`), and reading and writing."""
+"""The log file: one row per decision.
+
+Its columns (`schema`), the flags that name other columns (`columns`), reading (`reading`) from Parquet (`decoding`) in
+the contract's layout (`canonical`) or another tool's (`foreign/`), the rules for values (`checks`), numpy arrays
+(`arrays`), the distribution of propensities (`propensities`), and writing (`writing`).
+"""

@@ -1,6 +1,6 @@
-"""The rules for a log's values: a room of small checks over one batch, and the tally they report into.
+"""The rules for a log's values: small checks over one batch, and the tally that they count faults in.
 
-A check never raises: it counts. The reader speaks once, at the end, about everything that was found.
+A check never raises: it counts. The reader reports all faults at once, at the end.
 """
 
 from dataclasses import dataclass
@@ -10,10 +10,9 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from s2bl_cli.contract.logs.arrays import Mask, fixed_binary_view, valid_rows, without_nulls
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.errors import ContractError, one_line
-
-Mask = npt.NDArray[np.bool_]
 
 PI0_TOLERANCE = 1e-3  # float32 sums over thousands of actions; a wrong column is off by far more
 
@@ -44,21 +43,26 @@ class FaultTally:
             at = int(bad.argmax())
             self.add(rule, int(bad.sum()), first_row + at, values[at])
 
+    def add_nulls(self, column: pa.Array, name: str, first_row: int) -> None:
+        if column.null_count:
+            bad = ~valid_rows(column)
+            self.add(f"{name} must not be null", int(bad.sum()), first_row + int(bad.argmax()), "null")
+
     def raise_if_any(self, subject: str) -> None:
         if not self.faults:
             return
-        told = [
+        rules = [
             f"{fault.rule}: {fault.rows:,} row{'s' if fault.rows > 1 else ''}, "
             f"the first is row {fault.first_row} with {fault.first_value}"
             for fault in self.faults.values()
         ]
-        raise ContractError(f"{subject}: {'; '.join(told)} (rows count from 0); mend or drop these rows")
+        raise ContractError(f"{subject}: {'; '.join(rules)} (rows count from 0); fix or drop these rows")
 
 
 def check_batch(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: FaultTally) -> None:
     """Every rule that the batch's columns allow to check.
 
-    The batch is canonical: the types are right, and of nulls the tally has been told.
+    The batch is canonical: the types are right, and nulls have been counted.
     """
     names = set(batch.schema.names)
     if "context" in names:
@@ -83,7 +87,7 @@ def _check_context(column: pa.Array, spec: LogSpec, first_row: int, tally: Fault
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.einsum("ij,ij->", values, values)):
                 return
-        bad = ~np.isfinite(values).all(axis=1) & _valid(column)
+        bad = ~np.isfinite(values).all(axis=1) & valid_rows(column)
         tally.add_where(bad, "context values must be finite", np.full(len(bad), "NaN or infinity"), first_row)
 
 
@@ -110,30 +114,11 @@ def _check_pi0(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: Faul
     action, propensity = without_nulls(batch.column("action"), 0), without_nulls(batch.column("propensity"), 1)
     with np.errstate(invalid="ignore", over="ignore"):
         sums = pi0.sum(axis=1)
-        bad = ~((np.abs(sums - 1) <= PI0_TOLERANCE) & (pi0 >= 0).all(axis=1)) & _valid(batch.column("pi0"))
+        bad = ~((np.abs(sums - 1) <= PI0_TOLERANCE) & (pi0 >= 0).all(axis=1)) & valid_rows(batch.column("pi0"))
         tally.add_where(bad, "pi0 must hold probabilities that sum to 1", sums, first_row)
         inside = (action >= 0) & (action < spec.actions) & ~bad
         for name in ("pi0", "action", "propensity"):
-            inside &= _valid(batch.column(name))
+            inside &= valid_rows(batch.column(name))
         logged = pi0[np.arange(len(action)), np.where(inside, action, 0)]
         bad = inside & ~(np.abs(logged - propensity) <= PI0_TOLERANCE * np.maximum(logged, propensity))
     tally.add_where(bad, "pi0 of the logged action must equal propensity", logged, first_row)
-
-
-def _valid(column: pa.Array) -> Mask:
-    valid: Mask = column.is_valid().to_numpy(zero_copy_only=False)
-    return valid
-
-
-def without_nulls(column: pa.Array, instead: int) -> npt.NDArray[Any]:
-    """A column of numbers as numpy. (fill_null is not free: without nulls, this costs nothing.)"""
-    values: npt.NDArray[Any] = (column.fill_null(instead) if column.null_count else column).to_numpy()
-    return values
-
-
-def fixed_binary_view(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A fixed-size binary column as a (rows, values) array: no copy. What it has at nulls means nothing."""
-    width = column.type.byte_width
-    data = column.buffers()[1]
-    flat = np.frombuffer(data, dtype=np.uint8, count=len(column) * width, offset=column.offset * width)
-    return flat.view(dtype).reshape(len(column), width // dtype.itemsize)

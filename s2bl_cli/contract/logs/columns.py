@@ -14,28 +14,28 @@ class LogColumns:
 
     context_columns: str = setting(
         "context",
-        "the context: one binary or list column, or numeric columns as comma-separated names and globs ('x_*,age')",
+        "Context: one binary or list column, or names and globs of numeric columns, such as 'x_*,age'",
         metavar="NAMES",
     )
     context_dtype: str | None = setting(
-        None, "what binary contexts hold, where the file does not say", choices=lambda: ("uint8", "float32")
+        None, "Type of binary contexts, if the file does not say", choices=lambda: ("uint8", "float32")
     )
     context_shape: str | None = setting(
-        None, "the shape of one context, where the file does not say: 784 or 1x28x28", metavar="SHAPE"
+        None, "Shape of a context, if the file does not say, such as 1x28x28", metavar="SHAPE"
     )
-    action_column: str = setting("action", "the action, a whole number from 0", metavar="NAME")
-    propensity_column: str = setting("propensity", "the logging policy's probability of the action", metavar="NAME")
-    cost_column: str = setting("cost", "the cost, lower is better, null where feedback is missing", metavar="NAME")
-    reward_column: str | None = setting(None, "a reward to read instead of a cost: cost = −reward", metavar="NAME")
-    label_column: str = setting(
-        "label", "the true class, where the file has it; only evaluate reads it; '' for none", metavar="NAME"
+    action_column: str = setting("action", "Action, a whole number from 0", metavar="NAME")
+    propensity_column: str = setting(
+        "propensity", "Probability with which the logging policy chose the action", metavar="NAME"
     )
-    split_column: str = setting(
-        "split", "which rows are train or test, where the file says it; '' for none", metavar="NAME"
+    cost_column: str = setting("cost", "Cost, lower is better; null if feedback is missing", metavar="NAME")
+    reward_column: str | None = setting(
+        None, "Reward to read instead of a cost; null if feedback is missing", metavar="NAME"
     )
+    label_column: str = setting("label", "True class, read by evaluate alone; '' for none", metavar="NAME")
+    split_column: str = setting("split", "Split, train or test; '' for none", metavar="NAME")
     actions: int | None = setting(
         None,
-        "number of actions, where the file does not say (default: the largest action + 1)",
+        "Number of actions, if the file does not say (default: largest action + 1)",
         rule=Between(1, MAX_ACTIONS),
     )
 

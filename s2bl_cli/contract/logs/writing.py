@@ -1,7 +1,7 @@
 """Writing logs: atomically, batch by batch, in a form that is quick to read again.
 
 lz4 and no dictionary for contexts (measured: half the size, a third of the time of the defaults to
-read); page checksums, so that a flipped bit on the way is told instead of learned from.
+read); page checksums, so that a flipped bit on the way is reported instead of learned from.
 """
 
 import contextlib
@@ -12,9 +12,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from s2bl_cli.contract.atomic import atomic_output
+from s2bl_cli.contract.atomic import LOG_FORMATS, atomic_output
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.logs.reading import LogArrays
+from s2bl_cli.contract.logs.arrays import LogArrays
 from s2bl_cli.contract.logs.schema import SPLIT_TYPE, SPLITS, LogSpec
 
 _DICTIONARY = ("action", "label", "split")
@@ -39,7 +39,7 @@ def log_writer(target: str, spec: LogSpec, lineage: Step, *, force: bool) -> Ite
     schema = spec.schema(lineage)
     packed = {"context", "pi0"}
     with (
-        atomic_output(target, force=force) as file,
+        atomic_output(target, force=force, formats=LOG_FORMATS) as file,
         pq.ParquetWriter(
             file,
             schema,

@@ -1,71 +1,72 @@
 """Values estimated from the log with their intervals, and the truth where the scores have it."""
 
-import math
-from collections.abc import Sequence
-from statistics import fmean
-from typing import TYPE_CHECKING
+from typing import Any
 
 import polars as pl
 
-from s2bl_cli.reporting.figures.curves import need_scores, panel_title
-from s2bl_cli.reporting.figures.figure import Figure, FigureData
+from s2bl_cli.errors import SettingError
+from s2bl_cli.reporting.figures.curves import panel_title
+from s2bl_cli.reporting.figures.figure import Axes, Drawing, Figure, FigureData
 from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, panels
-from s2bl_cli.reporting.grid import ordered, title_of
+from s2bl_cli.reporting.grid import TableRequest, row_keys
+from s2bl_cli.reporting.keys import is_at, sorted_places
 from s2bl_cli.reporting.quantities import ESTIMATORS, TRUE_RISK, short_title
-from s2bl_cli.reporting.selection import REFERENCES, check_runs, is_at, of_metric
+from s2bl_cli.reporting.runs import aggregated, arranged
+from s2bl_cli.reporting.selection import metrics_of, of_metrics, with_truth
 
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
-
-_PLACE = ("dataset", "tau", "rho", "log", "method")
 _COLOUR = "#0072b2"
+_TRUTH: dict[str, Any] = {"color": REFERENCE_COLOUR, "marker": "|", "markersize": 14, "markeredgewidth": 1.6}
+_MOST_LINES = 40  # of a panel that can be read
 
 
 def lacks(data: FigureData) -> str | None:
-    if data.scores is None or data.scores.filter(pl.col("metric").is_in(list(ESTIMATORS))).is_empty():
-        return "scores of estimators, such as ips or dr"
-    return None
+    return None if set(ESTIMATORS) & set(metrics_of(data.scores)) else "scores of estimators, such as ips or dr"
 
 
-def draw(data: FigureData) -> "Drawing":
-    """One panel a method and log, one line an estimator. Over seeds: the means of estimates, of ends, and of truths."""
-    scores = need_scores(data.scores)
-    there = [name for name in ESTIMATORS if (scores["metric"] == name).any()]
-    estimates = scores.filter(pl.col("metric").is_in(there))
-    places = estimates.select(_PLACE).unique()
-    order = {name: i for i, name in enumerate([*ordered(places["method"].unique().to_list()), *REFERENCES])}
-    rows = sorted(places.iter_rows(), key=lambda place: (*map(str, place[:-1]), order[place[-1]]))
-    figure, axes = panels(len(rows), height=0.8 + 0.24 * len(there), what="panels, one a policy and log,")
-    told = 4 if places["log"].n_unique() > 1 else 3  # a log that is the only one needs no name
-    for axis, place in zip(axes, rows, strict=True):
-        here = scores.filter(is_at(_PLACE, place))
-        truth = of_metric(here, TRUE_RISK)["value"].to_list()
-        if truth:
-            axis.axvline(
-                -fmean(truth), color=REFERENCE_COLOUR, linestyle="--", linewidth=1.2, label="truth (− true risk)"
-            )
-        own = [name for name in reversed(there) if (here["metric"] == name).any()]
-        for height, metric in enumerate(own):
-            runs = of_metric(here, metric)
-            check_runs(runs, _PLACE[:-1])
-            value, low, high = (_mean(runs[name].to_list()) for name in ("value", "low", "high"))
-            assert value is not None
-            # A lower bound alone reaches no further than the estimate on the other side.
-            ends = (value if low is None else low, value if high is None else high)
-            axis.plot(ends, (height, height), color=_COLOUR, linewidth=2, solid_capstyle="butt")
-            axis.plot(value, height, color=_COLOUR, marker="o", linestyle="")
-        axis.set_yticks(range(len(own)), [short_title(name) for name in own])
-        axis.set_ylim(-0.6, len(own) - 0.4)
-        axis.set_xlabel("expected reward")
-        axis.set_title(f"{title_of(place[-1])}\n{panel_title(_PLACE[:told], place[:told])}")
+def draw(data: FigureData) -> Drawing:
+    """One panel per estimator with an axis of its own, one line per policy. Over seeds: the means of estimates, of
+    ends, and of truths."""
+    metrics = [name for name in ESTIMATORS if name in metrics_of(data.scores)]
+    shown = with_truth(of_metrics(data.scores, [*metrics, TRUE_RISK]))
+    table = arranged(shown, row_keys(shown, TableRequest(""), ("dataset", "tau", "rho")))
+    places = sorted_places(table.runs, table.keys)
+    columns = list(table.titles)
+    names = [*table.keys, "column"]
+    points = aggregated(table.runs, ["metric", *names])
+    lines = sorted(
+        points.select(names).unique().rows(),
+        key=lambda line: (places.index(line[:-1]), columns.index(line[-1])),
+        reverse=True,
+    )
+    if len(lines) > _MOST_LINES:
+        raise SettingError(
+            f"the figure would have {len(lines)} lines per panel, one per policy and log, and {_MOST_LINES} can be "
+            f"read: choose with --where"
+        )
+    labels = [
+        ", ".join([table.titles[line[-1]], *([panel_title(table.keys, line[:-1])] if len(places) > 1 else [])])
+        for line in lines
+    ]
+    figure, axes = panels(len(metrics), height=0.9 + 0.3 * len(lines), what="panels, one per estimator,", sharey=True)
+    for axis, metric in zip(axes, metrics, strict=True):
+        for height, line in enumerate(lines):
+            here = points.filter(is_at(names, line))
+            for point in here.filter(pl.col("metric") == metric).iter_rows(named=True):
+                _draw_estimate(axis, height, point)
+            for value in here.filter(pl.col("metric") == TRUE_RISK)["mean"]:
+                axis.plot(value, height, linestyle="", label="truth (− true risk)", zorder=1, **_TRUTH)
+        axis.set(title=short_title(metric), xlabel="expected reward", ylim=(-0.6, len(lines) - 0.4))
+        axis.set_yticks(range(len(lines)), labels)
     legend_below(figure, axes)
     return figure
 
 
-def _mean(values: Sequence[float | None]) -> float | None:
-    """None where a run has none: an end that some runs lack is no end of their mean."""
-    known = [value for value in values if value is not None and math.isfinite(value)]
-    return fmean(known) if known and len(known) == len(values) else None
+def _draw_estimate(axis: Axes, height: int, point: dict[str, Any]) -> None:
+    """A lower bound alone reaches no further than the estimate on the other side."""
+    value = point["mean"]
+    ends = [value if point[name] is None else point[name] for name in ("low", "high")]
+    axis.plot(ends, (height, height), color=_COLOUR, linewidth=2, solid_capstyle="butt")
+    axis.plot(value, height, color=_COLOUR, marker="o", linestyle="", label="estimate and interval")
 
 
 FIGURE = Figure("Values estimated from the log with their intervals, against the truth; means over seeds", lacks, draw)

@@ -1,15 +1,22 @@
 """What a figure is made from, and what a figure is."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from s2bl_cli.reporting.selection import no_scores
+
 if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
+    from matplotlib import axes, figure
+
+    Axes = axes.Axes
+    Drawing = figure.Figure
+else:
+    Axes = Drawing = Any  # matplotlib is imported when a figure is drawn, not before
 
 
 @dataclass(frozen=True)
@@ -23,9 +30,9 @@ class LogPropensities:
 
 @dataclass(frozen=True)
 class FigureData:
-    """What was given. No scores, no histories or no logs are None or empty."""
+    """What was given. No scores, no histories or no logs are empty."""
 
-    scores: pl.DataFrame | None = None
+    scores: pl.DataFrame = field(default_factory=no_scores)
     metric: str = ""
     history: pl.DataFrame | None = None
     logs: tuple[LogPropensities, ...] = ()
@@ -37,4 +44,4 @@ class Figure:
 
     title: str
     lacks: Callable[[FigureData], str | None]
-    draw: Callable[[FigureData], "Drawing"]
+    draw: Callable[[FigureData], Drawing]

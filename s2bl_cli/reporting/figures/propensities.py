@@ -1,15 +1,12 @@
 """How likely the logged actions were: a histogram of a log's propensities, known and missing rows apart."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from s2bl_cli.errors import one_line
-from s2bl_cli.reporting.figures.figure import Figure, FigureData
+from s2bl_cli.reporting.figures.figure import Drawing, Figure, FigureData
 from s2bl_cli.reporting.figures.style import legend_below, log_axis, panels
-
-if TYPE_CHECKING:
-    from matplotlib.figure import Figure as Drawing
 
 BINS = 40
 
@@ -18,7 +15,7 @@ def lacks(data: FigureData) -> str | None:
     return None if data.logs else "a log"
 
 
-def draw(data: FigureData) -> "Drawing":
+def draw(data: FigureData) -> Drawing:
     figure, axes = panels(len(data.logs), what="logs")
     for axis, log in zip(axes, data.logs, strict=True):
         low = min(float(log.propensity.min()), 0.5)
@@ -34,9 +31,8 @@ def draw(data: FigureData) -> "Drawing":
                 share = np.full(len(values), 100 / len(log.propensity))
                 axis.hist(values, bins=edges.tolist(), weights=share, label=label, **style)
         log_axis(axis)
+        axis.set(title=one_line(log.name, 50), ylabel="share of train rows in %")
         axis.set_xlabel("propensity of the logged action")
-        axis.set_ylabel("share of train rows in %")
-        axis.set_title(one_line(log.name, 50))
     legend_below(figure, axes)
     return figure
 

@@ -10,24 +10,26 @@ import math
 import re
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from s2bl_cli.errors import RunError, SettingError, one_line
 from s2bl_cli.objectives.methods import METHODS
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure as Drawing
+from s2bl_cli.reporting.figures.figure import Axes, Drawing
+from s2bl_cli.reporting.selection import REFERENCES
 
 SUFFIXES = ("svg", "png", "pdf")
-MAX_PANELS = 12
+MAX_PANELS = 16
 _COLUMNS = 3
 _DPI = 200
 
-_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
+_COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")  # Okabe and Ito's
+_MORE_COLOURS = (
+    *("#332288", "#882255", "#999933", "#44aa99", "#aa4499", "#117733", "#661100"),
+    *("#6699cc", "#ddaa33", "#994f00", "#7f7f7f", "#5d3a9b", "#b2df8a"),
+)  # with these, 20 lines have 20 colours
 _MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "h", "*")
-_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)))
-REFERENCE_COLOUR = "#555555"
+_LINES: tuple[Any, ...] = ("-", "--", "-.", ":", (0, (5, 1, 1, 1, 1, 1)), (0, (1, 1)), (0, (8, 2)))
+REFERENCE_COLOUR = "#777777"  # seen on white and on black
 
 _STYLE: dict[str, Any] = {
     "axes.formatter.useoffset": False,
@@ -42,33 +44,33 @@ _STYLE: dict[str, Any] = {
     "lines.linewidth": 1.5,
     "lines.markersize": 5.5,
     "errorbar.capsize": 2.5,
+    "pdf.fonttype": 42,  # TrueType: journals refuse Type 3
     "svg.hashsalt": "s2bl",  # equal scores give equal bytes
     "text.parse_math": False,  # a $ in a name from a file is a $
 }
 
 
-class Look(NamedTuple):
-    color: str
-    marker: str
-    linestyle: Any
-
-
-def looks(methods: Mapping[str, str]) -> dict[str, Look]:
-    """A look for each line, by its method: the same in every figure, unless its colour or marker is taken in this."""
-    given: dict[str, Look] = {}
+def looks(methods: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+    """Colour, marker and dashes of each line, by its method: the same in every figure, unless one is taken in this.
+    References are lines without markers."""
+    given: dict[str, dict[str, Any]] = {}
     for name, method in methods.items():
         first = list(METHODS).index(method) if method in METHODS else len(given)
-        taken = list(given.values())
-        color = _free(_COLOURS, first, [look.color for look in taken])
-        marker = _free(_MARKERS, first, [look.marker for look in taken])
-        given[name] = Look(color, marker, _LINES[first % len(_LINES)])
+        given[name] = {
+            "color": _free(_COLOURS, first, [look["color"] for look in given.values()], _MORE_COLOURS),
+            "marker": _free(_MARKERS, first, [look["marker"] for look in given.values()]),
+            "linestyle": _LINES[first % len(_LINES)],
+        }
+        if method in REFERENCES:
+            dashes = (0, (1, 2 + list(REFERENCES).index(method)))
+            given[name] = {"color": REFERENCE_COLOUR, "marker": "", "linestyle": dashes}
     return given
 
 
-def _free(choices: Sequence[str], first: int, taken: Sequence[str]) -> str:
-    """The one preferred, or the next that is free; when all are taken, the one preferred."""
+def _free(choices: Sequence[str], first: int, taken: Sequence[str], more: Sequence[str] = ()) -> str:
+    """The preferred choice, or the next that is free; when all are taken, the preferred one."""
     turned = [choices[(first + i) % len(choices)] for i in range(len(choices))]
-    return next((choice for choice in turned if choice not in taken), turned[0])
+    return next((choice for choice in (*turned, *more) if choice not in taken), turned[0])
 
 
 @contextlib.contextmanager
@@ -87,59 +89,57 @@ def drawing() -> Iterator[None]:
         yield
 
 
-def saved(figure: "Drawing", suffix: str) -> bytes:
+def saved(figure: Drawing, suffix: str, *, transparent: bool = False) -> bytes:
     """The file's bytes, without the time."""
     out = io.BytesIO()
     metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix, {})
-    figure.savefig(out, format=suffix, dpi=_DPI, metadata=metadata)
+    figure.savefig(out, format=suffix, dpi=_DPI, metadata=metadata, transparent=transparent)
     return out.getvalue()
 
 
-def inline_svg(figure: "Drawing", name: str, title: str) -> str:
-    """The SVG as a part of a page: no prologue, no comments, and ids that no other figure of the page has."""
+def inline_svg(figure: Drawing, name: str, title: str) -> str:
+    """The SVG as a part of a page: no prologue, no comments, ids that no other figure of the page has, and the page's
+    colours of text and background, which a dark page changes."""
     from html import escape
 
-    text = saved(figure, "svg").decode()
+    text = saved(figure, "svg", transparent=True).decode()
     text = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>", "", text[text.index("<svg") :], flags=re.DOTALL)
     text = re.sub(r'(\bid="|href="#|url\(#)', rf"\g<1>{name}-", text)
+    text = text.replace("#000000", "currentColor").replace("#ffffff", "Canvas")
     return text.replace("<svg", f'<svg role="img" aria-label="{escape(title)}"', 1)
 
 
 def panels(
-    count: int, *, width: float = 3.6, height: float = 3.0, what: str = "panels"
-) -> "tuple[Drawing, list[Axes]]":
-    """A figure with so many panels, three a row, and room for a legend below."""
-    from matplotlib.figure import Figure as Drawing
+    count: int, *, width: float = 3.6, height: float = 3.0, what: str = "panels", sharey: bool = False
+) -> tuple[Drawing, list[Axes]]:
+    """A figure with so many panels, three per row, and room for a legend below."""
+    from matplotlib.figure import Figure as NewDrawing
 
     if count > MAX_PANELS:
         raise SettingError(f"the figure would have {count} {what}, and {MAX_PANELS} can be read: choose with --where")
     columns = 2 if count == 4 else min(count, _COLUMNS)
     rows = math.ceil(count / columns)
-    figure = Drawing(figsize=(max(4.6, width * columns), height * rows + 0.5), layout="constrained")
-    axes = figure.subplots(rows, columns, squeeze=False).ravel().tolist()
+    figure = NewDrawing(figsize=(max(4.6, width * columns), height * rows + 0.5), layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel().tolist()
     for spare in axes[count:]:
         spare.set_axis_off()
     return figure, axes[:count]
 
 
-def log_axis(axis: "Axes") -> None:
+def log_axis(axis: Axes) -> None:
     """Powers of ten as plain numbers."""
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_formatter("")
 
 
-def legend_below(figure: "Drawing", axes: "Sequence[Axes]") -> None:
+def legend_below(figure: Drawing, axes: Sequence[Axes]) -> None:
     """One legend for all panels."""
-    from matplotlib.lines import Line2D
-
     entries: dict[str, Any] = {}
-    for one in axes:
-        for handle, label in zip(*one.get_legend_handles_labels(), strict=True):
+    for axis in axes:
+        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
             entries.setdefault(label, handle)
-    # A line across all of it comes last, as the logging policy's column does.
-    labels = sorted(entries, key=lambda label: isinstance(entries[label], Line2D) and len(entries) > 1)
-    if labels:
-        room = max(1, int(figure.get_figwidth() / (0.55 + 0.075 * max(map(len, labels)))))
-        columns = math.ceil(len(labels) / math.ceil(len(labels) / room))
-        figure.legend([entries[label] for label in labels], labels, loc="outside lower center", ncols=columns)
+    if entries:
+        room = max(1, int(figure.get_figwidth() / (0.55 + 0.075 * max(map(len, entries)))))
+        columns = math.ceil(len(entries) / math.ceil(len(entries) / room))
+        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)

@@ -1,9 +1,10 @@
-"""CSV: one line a cell, with numbers as they are, unrounded and in the table's unit."""
+"""CSV: one line per cell, with numbers as they are, unrounded and in the table's unit."""
 
 import csv
 import io
 
 from s2bl_cli.errors import one_line
+from s2bl_cli.reporting.keys import Key, key_text
 from s2bl_cli.reporting.report import Report
 from s2bl_cli.reporting.table import Cell, Table
 
@@ -16,26 +17,29 @@ def render(report: Report) -> str:
     for number, table in enumerate(report.tables):
         if number:
             out.write("\n")
-        writer.writerow([*map(_text, table.key_names), "column", *_CELL])
+        writer.writerow([*map(_text, table.key_titles), "column", *_CELL])
         writer.writerows(_lines(table))
     return out.getvalue()
 
 
-def _lines(table: Table) -> list[list[str]]:
+def _lines(table: Table) -> list[list[str | None]]:
     return [
-        [*map(_text, keys), _text(name), *_values(cell)]
+        [*map(_key, keys), _text(name), *map(_values(cell).get, _CELL)]
         for keys, cells in table.rows
-        for name, cell in zip(table.column_names, cells, strict=True)
+        for name, cell in zip(table.columns, cells, strict=True)
     ]
 
 
-def _values(cell: Cell) -> list[str]:
-    if cell.mean is None:
-        return ["", "", "0", "", "", "", _text(cell.text or ""), "", "", ""]
-    numbers = [cell.mean, cell.std, cell.stderr, cell.low, cell.high]
-    mean, std, stderr, low, high = ("" if n is None else f"{cell.unit.factor * n:.10g}" for n in numbers)
-    marks = [str(mark).lower() for mark in (cell.is_best, cell.is_second, cell.differs)]
-    return [mean, std, str(cell.runs), stderr, low, high, _text(cell.text or ""), *marks]
+def _key(key: Key) -> str:
+    """A number as programs read it, without a sign between thousands."""
+    return f"{key:.10g}" if isinstance(key, int | float) else _text(key_text(key))
+
+
+def _values(cell: Cell) -> dict[str, str]:
+    numbers = {name: "" if number is None else f"{number:.10g}" for name, number in cell.scaled().items()}
+    is_empty = cell.mean is None
+    marks = {name: "" if is_empty else str(mark).lower() for name, mark in cell.marks().items()}
+    return {**numbers, **marks, "runs": "0" if is_empty else str(cell.runs), "text": _text(cell.text or "")}
 
 
 def _text(value: str) -> str:

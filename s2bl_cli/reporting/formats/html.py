@@ -7,6 +7,7 @@ from html import escape
 
 from s2bl_cli import __version__
 from s2bl_cli.errors import one_line
+from s2bl_cli.reporting.keys import key_text
 from s2bl_cli.reporting.quantities import VERDICTS
 from s2bl_cli.reporting.report import DrawnFigure, Health, Report
 from s2bl_cli.reporting.table import Cell, Table
@@ -23,7 +24,7 @@ thead th { border-bottom: 2px solid currentColor; }
 th.number, td.number { text-align: right; }
 tbody tr:hover { background: var(--soft); }
 p.note { margin: .4rem 0; font-size: .9rem; }
-figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; background: #fff; }
+figure { margin: 1.5rem 0; } figure svg { max-width: 100%; height: auto; fill: currentColor; }
 figcaption { font-size: .9rem; }
 pre { white-space: pre-wrap; overflow-wrap: anywhere; background: var(--soft); padding: .8rem; font-size: .85rem; }
 li { margin: .3rem 0; }
@@ -70,10 +71,10 @@ def _section(title: str, parts: list[str]) -> list[str]:
 
 def _table(table: Table, said: list[str]) -> str:
     """`said` are notes that have a section of their own."""
-    head = [f'<th scope="col">{_text(name)}</th>' for name in table.key_names]
-    head += [f'<th scope="col" class="number">{_text(name)}</th>' for name in table.columns]
+    head = [f'<th scope="col">{_text(name)}</th>' for name in table.key_titles]
+    head += [f'<th scope="col" class="number">{_text(name)}</th>' for name in table.columns.values()]
     rows = [
-        "<tr>" + "".join(f"<td>{_text(key)}</td>" for key in keys) + "".join(map(_cell, cells)) + "</tr>"
+        "<tr>" + "".join(f"<td>{_text(key_text(key))}</td>" for key in keys) + "".join(map(_cell, cells)) + "</tr>"
         for keys, cells in table.rows
     ]
     return "\n".join(
@@ -116,7 +117,7 @@ def _reason(health: Health) -> str:
 
 def _claims(report: Report) -> list[str]:
     items = [
-        f'<li class="{word}"><span class="sign">{word}</span> {_text(claim.claim)}: {_text(claim.told)}</li>'
+        f'<li class="{word}"><span class="sign">{word}</span> {_text(claim.claim)}: {_text(claim.details)}</li>'
         for claim in report.claims
         for word in ["holds" if claim.holds else "fails"]
     ]

@@ -20,14 +20,12 @@ def render(report: Report) -> str:
 def _table(table: Table) -> dict[str, Any]:
     return {
         "caption": table.caption,
-        "keys": list(table.key_names),
-        "columns": [
-            {"name": name, "title": title} for name, title in zip(table.column_names, table.columns, strict=True)
-        ],
+        "keys": list(table.key_titles),
+        "columns": [{"name": name, "title": title} for name, title in table.columns.items()],
         "rows": [
             {
-                "keys": dict(zip(table.key_names, keys, strict=True)),
-                "cells": {name: _cell(cell) for name, cell in zip(table.column_names, cells, strict=True)},
+                "keys": dict(zip(table.key_titles, keys, strict=True)),
+                "cells": {name: _cell(cell) for name, cell in zip(table.columns, cells, strict=True)},
             }
             for keys, cells in table.rows
         ],
@@ -38,15 +36,4 @@ def _table(table: Table) -> dict[str, Any]:
 def _cell(cell: Cell) -> dict[str, Any] | None:
     if cell.mean is None and cell.text is None:
         return None
-    numbers = {
-        name: None if value is None else float(f"{cell.unit.factor * value:.12g}")  # 85.01, not 85.00999999999999
-        for name, value in (
-            ("mean", cell.mean),
-            ("std", cell.std),
-            ("stderr", cell.stderr),
-            ("low", cell.low),
-            ("high", cell.high),
-        )
-    }
-    marks = {"best": cell.is_best, "second": cell.is_second, "differs": cell.differs}
-    return {**numbers, "runs": cell.runs, "text": cell.text, **marks}
+    return {**cell.scaled(), "runs": cell.runs, "text": cell.text, **cell.marks()}

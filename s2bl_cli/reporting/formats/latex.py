@@ -1,12 +1,14 @@
-"""LaTeX: a table to \\input, as papers set them. It needs the package booktabs and nothing else."""
+"""LaTeX: a table to \\input, as papers set them. It needs the packages booktabs and graphicx."""
 
+import re
 import unicodedata
 
 from s2bl_cli.errors import one_line
+from s2bl_cli.reporting.keys import key_text
 from s2bl_cli.reporting.report import Report
 from s2bl_cli.reporting.table import Cell, Table
 
-_HEAD = "% \\usepackage{booktabs}"
+_HEAD = "% \\usepackage{booktabs}\n% \\usepackage{graphicx}"
 _SPECIAL = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -36,22 +38,34 @@ _SIGNS = {
 }
 
 
+_SHRUNK = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"  # to the page; never enlarged
+
+
 def render(report: Report) -> str:
     return "\n".join([_HEAD, *map(latex, report.tables)])
 
 
+def label(table: Table) -> str:
+    """What \\ref takes, from the caption: the same for the same table."""
+    return "tab:" + "-".join(re.findall(r"[a-z0-9]+", re.split(r" in %|[,:]", table.caption.lower())[0]))
+
+
 def latex(table: Table) -> str:
-    keys, columns = len(table.key_names), len(table.columns)
+    keys, columns = len(table.keys), len(table.columns)
+    titles = [rf"\textbf{{{escaped(title)}}}" for title in table.columns.values()]
     lines = [
         r"\begin{table}[htb]",
         r"\centering",
         rf"\caption{{{escaped(table.caption)}}}",
+        rf"\label{{{label(table)}}}",
+        _SHRUNK,
         rf"\begin{{tabular}}{{{'l' * keys}{'r' * columns}}}",
         r"\toprule",
-        _line([*map(escaped, table.key_names), *(rf"\textbf{{{escaped(name)}}}" for name in table.columns)]),
+        _line([*map(escaped, table.key_titles), *titles]),
     ]
     above: tuple[str, ...] = ()
-    for row, cells in table.rows:
+    for values, cells in table.rows:
+        row = tuple(map(key_text, values))
         # A key is said once, at the first of the rows that share it and all keys before it.
         same = next((i for i, key in enumerate(row) if i >= len(above) or key != above[i]), keys)
         if same == 0 or not above:
@@ -61,7 +75,7 @@ def latex(table: Table) -> str:
         said = ["" if i < min(same, keys - 1) else escaped(key) for i, key in enumerate(row)]
         lines.append(_line([*said, *map(cell_text, cells)]))
         above = row
-    lines += [r"\bottomrule", r"\end{tabular}"]
+    lines += [r"\bottomrule", r"\end{tabular}}"]
     lines += [rf"\par\smallskip{{\footnotesize {escaped(note, 1000)}\par}}" for note in table.notes]
     return "\n".join([*lines, r"\end{table}"]) + "\n"
 

@@ -1,6 +1,7 @@
 """Markdown, made for pasting: aligned in plain text too."""
 
 from s2bl_cli.errors import one_line
+from s2bl_cli.reporting.keys import key_text
 from s2bl_cli.reporting.report import Report
 from s2bl_cli.reporting.table import Cell, Table
 
@@ -11,11 +12,11 @@ def render(report: Report) -> str:
 
 def markdown(table: Table) -> str:
     """The caption, the table and its notes, ending in a newline."""
-    header = [*table.key_names, *table.columns]
-    body = [[*map(_safe, keys), *map(cell_text, cells)] for keys, cells in table.rows]
+    header = [*table.key_titles, *table.columns.values()]
+    body = [[*(_safe(key_text(key)) for key in keys), *map(cell_text, cells)] for keys, cells in table.rows]
     texts = [[_safe(text) for text in header], *body]
     widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
-    keys = len(table.key_names)
+    keys = len(table.keys)
     rule = [("-" * width if i < keys else "-" * (width - 1) + ":") for i, width in enumerate(widths)]
     lines = [_line(texts[0], widths, keys), "| " + " | ".join(rule) + " |", *(_line(row, widths, keys) for row in body)]
     notes = [line for note in table.notes for line in ("", _safe(note, 1000))]

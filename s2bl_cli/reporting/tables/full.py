@@ -3,9 +3,9 @@ policies in one."""
 
 import polars as pl
 
-from s2bl_cli.reporting.grid import Wanted, grid
+from s2bl_cli.reporting.grid import TableRequest, grid
 from s2bl_cli.reporting.table import Table
 
 
-def build(frame: pl.DataFrame, wanted: Wanted) -> Table:
-    return grid(frame, wanted, ("dataset", "model", "tau", "rho"))
+def build(frame: pl.DataFrame, request: TableRequest) -> Table:
+    return grid(frame, request, ("dataset", "model", "tau", "rho"))

@@ -8,8 +8,10 @@ from dataclasses import replace
 import polars as pl
 
 from s2bl_cli.errors import SettingError
-from s2bl_cli.reporting.grid import Wanted, grid, ordered
-from s2bl_cli.reporting.selection import is_reference, key_text
+from s2bl_cli.reporting.grid import TableRequest, grid
+from s2bl_cli.reporting.keys import key_text
+from s2bl_cli.reporting.runs import ordered
+from s2bl_cli.reporting.selection import of_metrics
 from s2bl_cli.reporting.table import Table
 
 ALONE = "-only"
@@ -22,21 +24,16 @@ def pairs(methods: list[str]) -> list[str]:
     return [name for stem in stems for name in (stem + WHOLE, stem + ALONE) if name in methods]
 
 
-def build(frame: pl.DataFrame, wanted: Wanted) -> Table:
-    columns = pairs(frame["method"].unique().to_list())
-    if not columns:
+def build(frame: pl.DataFrame, request: TableRequest) -> Table:
+    methods = pairs(frame["method"].unique().to_list())
+    if not methods:
         raise SettingError(
             "--table regulariser-only needs a method without a risk, such as wce-only, and there is none; "
             "try --table main"
         )
-    chosen = frame.filter(pl.col("method").is_in(columns) | is_reference())
-    table = grid(chosen, wanted, ("dataset", "tau", "rho"), methods=columns, with_references=False)
-    rhos = chosen.filter(~is_reference())["rho"].unique().to_list()
-    if len(rhos) > 1 or wanted.group_by:
-        return table
-    return replace(
-        table,
-        key_names=table.key_names[:2] + table.key_names[3:],
-        rows=tuple((keys[:2] + keys[3:], cells) for keys, cells in table.rows),
-        caption=f"{table.caption}, ρ = {key_text(rhos[0])}",
-    )
+    chosen = frame.filter(pl.col("method").is_in(methods))
+    shares = of_metrics(chosen, [request.metric])["rho"].unique().to_list()
+    is_shared = len(shares) == 1 and not request.group_by
+    keys = ("dataset", "tau") if is_shared else ("dataset", "tau", "rho")
+    table = grid(chosen, request, keys, methods)
+    return replace(table, caption=f"{table.caption}, ρ = {key_text(shares[0])}") if is_shared else table

@@ -1,0 +1,159 @@
+"""The help of a command: `-h` shows the common options and examples, `--help` shows every option in its panel.
+
+The layout does not depend on the version of typer. Words are never broken, and the default is always the last part of
+an option's help.
+"""
+
+import inspect
+import shutil
+import textwrap
+import typing
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import typer
+from typer.core import TyperCommand
+
+from s2bl_cli.settings import COMMON
+
+_WIDEST = 100  # columns; longer lines are hard to read
+_NAMES_WIDTH = 28  # columns for an option's names, unless they are longer
+_EXAMPLES = "Examples:"
+_METAVARS: dict[Any, str] = {int: "INT", float: "FLOAT", str: "TEXT"}
+_DEFAULT = " (default: "
+_FEW_CHOICES = 60  # characters; longer lists are only in the docs
+
+
+class HelpCommand(TyperCommand):
+    """A command whose `--help` prints the whole page."""
+
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        formatter.write(whole_page(ctx))
+
+
+def print_common(ctx: typer.Context, is_requested: bool) -> None:
+    """The callback of `-h`."""
+    if is_requested:
+        typer.echo(common_page(ctx), nl=False)
+        raise typer.Exit
+
+
+def common_page(ctx: typer.Context) -> str:
+    """The short page: summary, examples, arguments and common options."""
+    summary, _, examples = _parts(ctx.command.callback)
+    panels = _panels(ctx)
+    common = {panel: rows for panel, rows in panels.items() if panel in ("Arguments", COMMON)}
+    closing = f"All options: {ctx.command_path} --help\n" if len(common) < len(panels) else ""
+    return _page(ctx, [summary], examples, common) + (f"\n{closing}" if closing else "")
+
+
+def whole_page(ctx: typer.Context) -> str:
+    """The full page: summary, description, examples and every option in its panel."""
+    summary, description, examples = _parts(ctx.command.callback)
+    return _page(ctx, [summary, *description], examples, _panels(ctx))
+
+
+def _page(
+    ctx: typer.Context, paragraphs: Sequence[str], examples: Sequence[str], panels: dict[str, list[tuple[str, str]]]
+) -> str:
+    width = page_width()
+    arguments = " ".join(names for names, _ in panels.get("Arguments", []))
+    blocks = [wrapped(f"Usage: {ctx.command_path} [OPTIONS] {arguments}".rstrip(), width, "  ")]
+    blocks += [wrapped(paragraph, width) for paragraph in paragraphs]
+    if examples:
+        blocks.append("\n".join([_EXAMPLES, *(f"  {example}" for example in examples)]))
+    for panel, rows in panels.items():
+        blocks.append("\n".join([f"{panel}:", *(line for row in rows for line in option_lines(*row, width))]))
+    return "\n\n".join(blocks) + "\n"
+
+
+def _parts(command: Any) -> tuple[str, list[str], list[str]]:
+    """Split a docstring into its first line, its other paragraphs, and the commands of the last one, `Examples:`."""
+    paragraphs = (inspect.getdoc(command) or "").split("\n\n")
+    examples: list[str] = []
+    if paragraphs[-1].startswith(_EXAMPLES):
+        examples = [line.strip() for line in paragraphs.pop().splitlines()[1:]]
+    summary, *description = (" ".join(paragraph.split()) for paragraph in paragraphs)
+    return summary, description, examples
+
+
+def _panels(ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
+    """Names and help of every parameter by panel, arguments and common options first."""
+    hints = {name: p.annotation for name, p in inspect.signature(ctx.command.callback).parameters.items()}  # type: ignore[arg-type]
+    panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], COMMON: []}
+    for parameter in ctx.command.params:
+        is_option = parameter.opts[0].startswith("-")
+        panel = "Arguments" if not is_option else getattr(parameter, "rich_help_panel", None) or COMMON
+        names = _option_names(parameter, hints.get(parameter.name)) if is_option else argument_name(parameter)
+        panels.setdefault(panel, []).append((names, _option_help(parameter, hints.get(parameter.name))))
+    return {panel: rows for panel, rows in panels.items() if rows}
+
+
+def argument_name(parameter: Any) -> str:
+    """`LOGS...` if several values can be given, `[NAME]` if the argument is optional."""
+    name = str(parameter.metavar) + ("..." if parameter.nargs != 1 else "")
+    return name if parameter.required else f"[{name}]"
+
+
+def _option_names(parameter: Any, hint: Any) -> str:
+    """Names and metavar, such as `-o, --output FILE`. A switch has no metavar."""
+    names = ", ".join(parameter.opts)
+    return names if getattr(parameter, "is_flag", False) else f"{names} {metavar(parameter, hint)}"
+
+
+def metavar(parameter: Any, hint: Any) -> str:
+    """The metavar as declared; by default the last word of the name if there are choices, else the type."""
+    if parameter.metavar:
+        return str(parameter.metavar)
+    if choices(hint):
+        return str(parameter.opts[-1].rpartition("-")[2].upper())
+    return next(_METAVARS[kind] for kind in _plain_types(hint) if kind in _METAVARS)
+
+
+def choices(hint: Any) -> tuple[str, ...]:
+    """The values of a Literal at any depth of the annotation."""
+    if typing.get_origin(hint) is typing.Literal:
+        return typing.get_args(hint)
+    return next((values for inner in typing.get_args(hint) if (values := choices(inner))), ())
+
+
+def _plain_types(hint: Any) -> Iterator[Any]:
+    """The types inside Annotated and unions."""
+    yield hint
+    for inner in typing.get_args(hint):
+        yield from _plain_types(inner)
+
+
+def _option_help(parameter: Any, hint: Any) -> str:
+    """The help, the choices if there are few, and the default. A default that depends on other options is part of the
+    declared help."""
+    text, has_default, default = (parameter.help or "").partition(_DEFAULT)
+    listed = ", ".join(choices(hint))
+    if listed and len(listed) <= _FEW_CHOICES:
+        text = f"{text} [{listed}]"
+    if has_default:
+        return f"{text}{_DEFAULT}{default}"
+    if parameter.required or parameter.default is False or parameter.default in (None, "", [], ()):
+        return text
+    return f"{text}{_DEFAULT}{parameter.default})"
+
+
+def option_lines(names: str, text: str, width: int) -> list[str]:
+    """Names on the left and wrapped help on the right. Long names are on a separate line."""
+    indent = " " * _NAMES_WIDTH
+    lines = wrapped(text, width, indent, first=indent).splitlines() or [""]
+    name_column = f"  {names}"
+    if len(name_column) + 2 > _NAMES_WIDTH:
+        return [name_column, *lines]
+    return [name_column.ljust(_NAMES_WIDTH) + lines[0].removeprefix(indent), *lines[1:]]
+
+
+def page_width() -> int:
+    return min(_WIDEST, shutil.get_terminal_size().columns)
+
+
+def wrapped(text: str, width: int, indent: str = "", first: str = "") -> str:
+    """Wrap the text without breaking words; `first` is the indent of the first line."""
+    return textwrap.fill(
+        text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )

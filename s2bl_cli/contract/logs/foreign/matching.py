@@ -1,0 +1,135 @@
+"""Which column of a file is which column of the contract, decided from the schema alone.
+
+All that is wrong with a schema is reported at once.
+"""
+
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.contract.logs.columns import LogColumns
+from s2bl_cli.contract.logs.foreign.arrow_types import is_binary, is_number, is_number_list, is_text
+from s2bl_cli.contract.logs.foreign.contexts import match_context
+from s2bl_cli.contract.logs.schema import COLUMNS, OPTIONAL, LogSpec
+from s2bl_cli.errors import ContractError, one_line
+
+_RULES = {
+    "action": "whole numbers",
+    "propensity": "numbers",
+    "cost": "numbers",
+    "label": "whole numbers",
+    "pi0": "float32 binary or lists of numbers",
+    "split": "text",
+}
+_FLAGS = {"action": "--action-column", "propensity": "--propensity-column", "cost": "--cost-column or --reward-column"}
+
+
+@dataclass(frozen=True)
+class ColumnPlan:
+    """Which source column becomes which column of the contract."""
+
+    sources: dict[str, str]  # contract column → source column, for all but feature columns
+    features: tuple[str, ...]  # one column per feature, or empty where `sources` has the context
+    context: ContextSpec | None  # None: only the first row says how wide it is
+    context_dtype: str
+    is_reward: bool
+    optional: tuple[str, ...]
+    extra: tuple[tuple[str, pa.DataType], ...]
+    ignored: tuple[tuple[str, pa.DataType], ...]  # columns with a name of the contract that are not read as that
+
+    def spec(self, actions: int, context: ContextSpec) -> LogSpec:
+        return LogSpec(actions, context, self.optional, self.extra)
+
+    def source_columns(self, columns: tuple[str, ...], *, extra: bool) -> list[str]:
+        """The source columns to read for these columns of the contract."""
+        names = [self.sources[name] for name in columns if name in self.sources]
+        if "context" in columns:
+            names += self.features
+        if extra:
+            names += [name for name, _ in self.extra]
+        return names
+
+
+def plan_columns(schema: pa.Schema, names: LogColumns, subject: str) -> ColumnPlan:
+    """Match the schema with the contract; every fault of the schema in one message."""
+    duplicated = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    if duplicated:
+        raise ContractError(f"{subject}: column {one_line(duplicated[0], 60)!r} is there more than once; rename one")
+    faults: list[str] = []
+    sources = _match_required(schema, names, faults)
+    sources |= _match_optional(schema, names, sources, faults)
+    match = match_context(schema, names, sources, faults, subject)
+    if faults:
+        columns = one_line(", ".join(schema.names), 160)
+        raise ContractError(f"{subject}: {'; '.join(faults)} (its columns: {columns})")
+    if match.packed is not None:
+        sources["context"] = match.packed
+    others = [(field.name, field.type) for field in schema if field.name not in {*sources.values(), *match.features}]
+    return ColumnPlan(
+        sources=sources,
+        features=match.features,
+        context=match.spec,
+        context_dtype=match.dtype,
+        is_reward=names.reward_column is not None,
+        optional=tuple(column for column in OPTIONAL if column in sources),
+        # An unused column with a name of the contract (a second `cost`, say) would clash on writing.
+        extra=tuple((name, kind) for name, kind in others if name not in COLUMNS),
+        ignored=tuple((name, kind) for name, kind in others if name in COLUMNS),
+    )
+
+
+def _match_required(schema: pa.Schema, names: LogColumns, faults: list[str]) -> dict[str, str]:
+    wanted = {
+        "action": names.action_column,
+        "propensity": names.propensity_column,
+        "cost": names.reward_column or names.cost_column,
+    }
+    matched = {}
+    for column, source in wanted.items():
+        if source not in schema.names:
+            faults.append(f"no column {source!r} for the {column}: name it with {_FLAGS[column]}")
+        elif _fits(column, schema.field(source).type):
+            matched[column] = source
+        else:
+            faults.append(_type_fault(column, schema.field(source)))
+    return matched
+
+
+def _match_optional(
+    schema: pa.Schema, names: LogColumns, required: dict[str, str], faults: list[str]
+) -> dict[str, str]:
+    matched = {}
+    for column, source in {"label": names.label_column, "pi0": "pi0", "split": names.split_column}.items():
+        is_requested = source != column  # by a flag; without one the name may be coincidence
+        if source not in schema.names:
+            if is_requested and source:
+                faults.append(f"no column {source!r} for the {column}: name it with --{column}-column")
+            continue
+        fits = _fits(column, schema.field(source).type)
+        if fits and (is_requested or column == "split" or source not in required.values()):
+            matched[column] = source
+        # A row is trained on unless it is a test row: of a split that cannot be read, somebody must say what it is.
+        elif not fits and (is_requested or column == "split"):
+            faults.append(_type_fault(column, schema.field(source)))
+    return matched
+
+
+def _fits(column: str, kind: pa.DataType) -> bool:
+    if column == "split":
+        return is_text(kind)
+    if column == "pi0":
+        return is_binary(kind) or is_number_list(kind)
+    if column == "cost" and pa.types.is_null(kind):
+        return True  # no feedback at all
+    return is_number(kind)
+
+
+def _type_fault(column: str, field: pa.Field) -> str:
+    fault = f"column {field.name!r} must be {_RULES[column]}, found {one_line(field.type, 60)}"
+    if column == "action" and is_text(field.type):
+        mapping = f"pl.col({field.name!r}).replace_strict({{'first': 0, 'second': 1}})"
+        return f"{fault} (number the actions from 0, every file by the same mapping; with polars: {mapping})"
+    if column in ("label", "split"):
+        return f"{fault} (name another with --{column}-column, or '' for none)"
+    return fault

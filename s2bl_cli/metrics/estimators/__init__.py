@@ -1,0 +1,1 @@
+"""Estimators of a policy's expected reward, one file each."""

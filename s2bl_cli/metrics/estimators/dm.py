@@ -1,0 +1,17 @@
+"""Direct method.
+
+    V̂ = mean(f)
+
+Domain: needs a reward model (cross-fitted: each row by a model that has not seen it).
+Limits: no variance from weights; as biased as the model. Its interval is for the mean of f, not for the value.
+Source: Dudík et al. 2011.
+"""
+
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
+
+
+def terms(rows: KnownRows) -> Terms:
+    return Terms(rows.f[None], width=rows.reward_span, note="the interval leaves out the model's bias")
+
+
+ESTIMATOR = estimator("dm", "DM", terms, needs_model=True)

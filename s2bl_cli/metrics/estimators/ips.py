@@ -1,0 +1,17 @@
+"""Inverse propensity score.
+
+    V̂ = mean(w r)
+
+Domain: any finite rewards.
+Limits: unbiased where the logging policy gives every action that π takes some probability; for π = π₀ the mean reward.
+Source: Horvitz & Thompson 1952; the paper's eq. (emp risk), negated.
+"""
+
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
+
+
+def terms(rows: KnownRows) -> Terms:
+    return Terms((rows.w * rows.r)[None], width=rows.reward_span * rows.largest_weight)
+
+
+ESTIMATOR = estimator("ips", "IPS", terms)

@@ -1,0 +1,20 @@
+"""Self-normalised inverse propensity score.
+
+    V̂ = Σ w r / Σ w
+
+Domain: any finite rewards; some w > 0.
+Limits: inside the range of the rewards; adding a constant to the rewards adds it to V̂. Consistent, its bias is O(1/n).
+Source: Swaminathan & Joachims 2015.
+"""
+
+import numpy as np
+
+from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
+
+
+def terms(rows: KnownRows) -> Terms:
+    w = rows.w
+    return Terms(np.stack([w * rows.r, w]), lambda means: means[0] / means[1])
+
+
+ESTIMATOR = estimator("snips", "SNIPS", terms)

@@ -1,0 +1,127 @@
+"""The health of a log for a policy: whether the weights let the log say anything about it, in numbers and in a word.
+
+Figures are of the known rows' weights w = π/p, but for the shares of truncated rows and unsupported choices, which are
+of all rows.
+"""
+
+import math
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import numpy as np
+
+from s2bl_cli.metrics.columns import PI, UNSUPPORTED, Column
+from s2bl_cli.metrics.estimate import Estimate, mean_estimate
+from s2bl_cli.metrics.metric import COUNT, HEALTH, PERCENT, PLAIN, WEIGHT, Compute, Metric, Unit, by_name
+from s2bl_cli.metrics.sample import Floats, ScoredPolicy
+
+TRUST, CAUTION, NO_TRUST = 2, 1, 0
+VERDICTS = {TRUST: "trust", CAUTION: "caution", NO_TRUST: "do not trust"}
+
+# Of the histogram of weights: about even on a log axis, and the last bin has no end. 1 is inside a bin: as an edge,
+# rounding would scatter the logging policy's own weights over the bins on both sides of it.
+WEIGHT_EDGES = (0.0, 0.007, 0.015, 0.03, 0.07, 0.15, 0.3, 0.7, 1.5, 3.0, 7.0, 15.0, 30.0, 70.0, 150.0)
+
+
+def verdict(
+    ess: float,
+    rows: int,
+    mean_weight: Estimate,
+    truncated_share: float,
+    unsupported_share: float,
+    concerns: tuple[str, ...] = (),
+) -> tuple[int, str]:
+    """How far to trust values from the log, and why: the worst reasons. `rows` are the known ones."""
+    reasons = [(CAUTION, concern) for concern in concerns]
+    if ess < 30 or ess / rows < 0.005:
+        reasons.append((NO_TRUST, f"effective sample size only {ess:,.1f} of {rows:,}"))
+    elif ess < 100 or ess / rows < 0.05:
+        reasons.append((CAUTION, f"effective sample size only {ess:,.0f} of {rows:,}"))
+    bias, error = abs(mean_weight.value - 1), mean_weight.stderr
+    # With very many rows a mean weight of 1.001 differs from 1 for certain, and matters to nobody.
+    if error is not None and bias > 0.02:
+        z = bias / error if error > 0 else math.inf
+        text = f"the mean weight is {mean_weight.value:.3f} where 1 is expected ({z:.1f} standard errors)"
+        if z > 5 or bias > 0.5:
+            causes = "propensities may be wrong, the policy trained on these rows, or actions never logged"
+            reasons.append((NO_TRUST, f"{text}: {causes}"))
+        elif z > 3:
+            reasons.append((CAUTION, text))
+    if unsupported_share > 0.01:
+        level = NO_TRUST if unsupported_share > 0.1 else CAUTION
+        reasons.append((level, f"{unsupported_share:.1%} of its choices are of actions that were never logged"))
+    if truncated_share > 0.05:
+        reasons.append((CAUTION, f"{truncated_share:.1%} of the propensities are below ν"))
+    if not reasons:
+        size = f"effective sample size {ess:,.0f} of {rows:,}"
+        return TRUST, f"{VERDICTS[TRUST]}: {size}, mean weight {mean_weight.value:.2f}"
+    worst = min(level for level, _ in reasons)
+    return worst, f"{VERDICTS[worst]}: {'; '.join(text for level, text in reasons if level == worst)}"
+
+
+def effective_sample_size(w: Floats) -> float:
+    """(Σw)²/Σw²"""
+    squares = float(w @ w)
+    return float(w.sum()) ** 2 / squares if squares > 0 else 0.0
+
+
+def weight_shares(w: Floats) -> Floats:
+    """The share of the weights in each bin, from its edge up to, and without, the next: (bins,)."""
+    counts, _ = np.histogram(w, (*WEIGHT_EDGES, np.inf))
+    return counts / len(w)
+
+
+def _truncated_share(policy: ScoredPolicy) -> Estimate:
+    return Estimate(float((policy.sample.p < policy.nu).mean()), policy.sample.rows)
+
+
+def _unsupported_share(policy: ScoredPolicy) -> Estimate:
+    return Estimate(float(policy.values(UNSUPPORTED).mean()), policy.sample.rows)
+
+
+def _verdict(policy: ScoredPolicy) -> Estimate:
+    w = policy.known_rows.w
+    level, reason = verdict(
+        effective_sample_size(w),
+        len(w),
+        mean_estimate(w),
+        _truncated_share(policy).value,
+        _unsupported_share(policy).value if policy.has(UNSUPPORTED) else 0.0,
+        policy.concerns,
+    )
+    return Estimate(level, len(w), note=reason)
+
+
+def _histogram(policy: ScoredPolicy) -> Iterable[Estimate]:
+    """Every bin, empty ones too."""
+    w = policy.known_rows.w
+    ends = (*WEIGHT_EDGES[1:], None)
+    for number, share in enumerate(weight_shares(w).tolist()):
+        yield Estimate(share, len(w), label=number, edges=(WEIGHT_EDGES[number], ends[number]))
+
+
+def _metric(name: str, title: str, unit: Unit, compute: Compute, uses: tuple[Column, ...] = ()) -> Metric:
+    return Metric(name, title, unit, None, HEALTH, compute, needs=(PI,), needs_feedback=True, uses=uses)
+
+
+def _of_weights(name: str, title: str, unit: Unit, figure: Callable[[Floats], float]) -> Metric:
+    return _metric(name, title, unit, lambda policy: [Estimate(figure(policy.known_rows.w), policy.known_rows.n)])
+
+
+METRICS = by_name(
+    _of_weights("ess", "Effective sample size", COUNT, effective_sample_size),
+    _of_weights("ess-share", "Effective share of the rows", PERCENT, lambda w: effective_sample_size(w) / len(w)),
+    _metric("mean-weight", "Mean weight", WEIGHT, lambda policy: [mean_estimate(policy.known_rows.w)]),
+    _of_weights("weight-p50", "Median weight", WEIGHT, lambda w: float(np.quantile(w, 0.5))),
+    _of_weights("weight-p99", "99 % of the weights are below", WEIGHT, lambda w: float(np.quantile(w, 0.99))),
+    _of_weights("weight-max", "Largest weight", WEIGHT, lambda w: float(w.max())),
+    replace(_metric("weight-share", "Share of the known rows by weight", PERCENT, _histogram), by="bin"),
+    _metric("truncated-share", "Share of rows truncated at ν", PERCENT, lambda policy: [_truncated_share(policy)]),
+    replace(
+        _metric(
+            "unsupported-share", "Share on actions never logged", PERCENT, lambda policy: [_unsupported_share(policy)]
+        ),
+        needs=(UNSUPPORTED,),
+    ),
+    _metric("health", "Verdict", PLAIN, lambda policy: [_verdict(policy)], uses=(UNSUPPORTED,)),
+)

@@ -1,0 +1,57 @@
+"""Metrics with labels y, the true class of each row.
+
+    argmax-accuracy     mean 1[argmax_a π(a|x) = y]: the paper's "accuracy", of the policy made deterministic
+    sampled-accuracy    mean π(y|x): the expected share of right actions when they are drawn
+    true-risk           mean Σ_a π(a|x) c(a, x): the expected cost of the policy's draws
+    class-accuracy      argmax accuracy in the rows of one class
+
+Of a log itself only the draws are known. Its sampled accuracy is the share of rows whose action is the label, which is
+unbiased; that is what the paper's tables call "logging policy".
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from s2bl_cli.metrics.columns import CORRECT, SAMPLED
+from s2bl_cli.metrics.estimate import Estimate, mean_estimate
+from s2bl_cli.metrics.metric import LABELS, PERCENT, PLAIN, Metric, by_name, mean_of
+from s2bl_cli.metrics.sample import LoggedSample, ScoredPolicy
+
+
+def label_rewards(sample: LoggedSample) -> tuple[float, float] | None:
+    """The reward of the label's action and of the others, where the known rows show that it depends on that alone.
+
+    Rewards of 1 and 0 are those of being right and wrong even where feedback is noisy. None where labels do not
+    determine rewards.
+    """
+    reward = sample.r[sample.known]
+    right = (sample.action == sample.label)[sample.known]
+    if np.isin(reward, (0.0, 1.0)).all():
+        return 1.0, 0.0
+    if right.any() and (~right).any() and np.ptp(reward[right]) == 0 and np.ptp(reward[~right]) == 0:
+        return float(reward[right][0]), float(reward[~right][0])
+    return None
+
+
+def _true_risk(policy: ScoredPolicy) -> Iterable[Estimate]:
+    rewards = label_rewards(policy.sample)
+    if rewards is None:
+        return
+    right, wrong = (0.0 - reward for reward in rewards)  # costs again; 0 − 0 is 0, where −0.0 would print a sign
+    note = f"cost {right:g} for the label, {wrong:g} for other actions"
+    yield mean_estimate(wrong + (right - wrong) * policy.values(SAMPLED), note=note)
+
+
+def _class_accuracy(policy: ScoredPolicy) -> Iterable[Estimate]:
+    correct = policy.values(CORRECT)
+    for label, rows in policy.sample.rows_by_class.items():
+        yield mean_estimate(correct[rows], label)
+
+
+METRICS = by_name(
+    Metric("argmax-accuracy", "Argmax accuracy", PERCENT, "high", LABELS, mean_of(CORRECT), needs=(CORRECT,)),
+    Metric("sampled-accuracy", "Sampled accuracy", PERCENT, "high", LABELS, mean_of(SAMPLED), needs=(SAMPLED,)),
+    Metric("true-risk", "True risk", PLAIN, "low", LABELS, _true_risk, needs=(SAMPLED,), needs_feedback=True),
+    Metric("class-accuracy", "Accuracy by class", PERCENT, "high", LABELS, _class_accuracy, needs=(CORRECT,)),
+)

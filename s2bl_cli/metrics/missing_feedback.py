@@ -1,0 +1,54 @@
+"""Feedback that is missing by context and action: estimates completed by a model of it, and whether that model fits."""
+
+import numpy as np
+
+from s2bl_cli.metrics.columns import Mask
+from s2bl_cli.metrics.estimate import Terms, Values, mean_estimate
+from s2bl_cli.metrics.sample import Floats, ScoredPolicy
+
+_SURPRISE = 3.5  # standard errors: by chance in 1 of 1,000 logs, for two figures
+
+
+def completed(terms: Terms, predicted: Floats, known: Mask, probability: Floats) -> Terms:
+    """The terms t of the known rows k, taken to all rows: means become mean(t̂) + mean(o (t − t̂))/mean(o), o = k/P(k).
+
+    `predicted` t̂ (terms, rows) and `probability` P(k | x, a) are of all rows. The means are right where either t̂ or
+    P(k) is: P(k) is out as far as t̂ predicts t, and a t̂ that is off is corrected on the known rows. So the errors of
+    the two multiply, and the interval may leave them out. Source: Robins, Rotnitzky & Zhao 1994.
+    """
+    of_known_means, count = terms.of_means, len(terms.values)
+    o = known / probability
+    gap = np.zeros_like(predicted)
+    gap[:, known] = o[known] * (terms.values - predicted[:, known])
+
+    def of_means(means: Values) -> Values:
+        return of_known_means(means[:count] + means[count:-1] / means[-1])
+
+    note = "known rows weighted by the model of missingness"
+    return Terms(
+        np.concatenate([predicted, gap, o[None]]),
+        of_means,
+        biased=terms.biased,
+        note=f"{terms.note}; {note}" if terms.note else note,
+    )
+
+
+def mismatch(policy: ScoredPolicy) -> str | None:
+    """Where the model of missingness is seen not to fit: weighted by it, the known rows must have the mean weight and
+    the mean expected reward of all rows.
+
+    mean((o/ō − 1) g), o = known/P(known | x, a), is 0 in expectation for every g of context and action. Where P
+    is fitted, it varies less than its standard error says, so this rarely warns without a cause.
+    """
+    rows, observed = policy.predicted_rows, policy.sample.observed
+    if rows is None or observed is None:
+        return None
+    o = policy.sample.known / observed.astype(np.float64)
+    worst = 0.0
+    for g in (rows.w, rows.w * rows.r):
+        gap = mean_estimate((o / o.mean() - 1) * (g - g.mean()))  # the mean of g changes the error alone
+        if gap.stderr:
+            worst = max(worst, abs(gap.value) / gap.stderr)
+    if worst <= _SURPRISE:
+        return None
+    return f"the model of missingness does not fit: weighted by it, known rows are {worst:.0f} standard errors off"

@@ -1,0 +1,138 @@
+"""What a metric is computed from: the scored rows of a log, and one policy's columns on them.
+
+Values are expected rewards. A log's costs became rewards where its rows were read, r = −c, and stay so.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+
+from s2bl_cli.metrics.columns import PI, VALUE_HAT, Array, Column, Ints, Mask, log_of
+
+Floats = npt.NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class LoggedSample:
+    """The scored rows of a log, without their contexts."""
+
+    action: Ints  # (rows,)
+    p: Floats  # (rows,)
+    r: Floats  # (rows,) 0 where missing
+    known: Mask  # (rows,)
+    label: Ints | None
+    actions: int
+    q: npt.NDArray[np.float32] | None = None  # (rows,) q̂(x,a) of the logged action; None without a reward model
+    observed: npt.NDArray[np.float32] | None = None  # (rows,) P(known | x, a); None without a model of missingness
+
+    @property
+    def rows(self) -> int:
+        return len(self.action)
+
+    @cached_property
+    def rows_by_class(self) -> dict[int, npt.NDArray[np.int64]]:
+        """The rows of every class that has some."""
+        assert self.label is not None
+        order = np.argsort(self.label, kind="stable")
+        classes, starts = np.unique(self.label[order], return_index=True)
+        return dict(zip(classes.tolist(), np.split(order, starts[1:]), strict=True))
+
+
+@dataclass(frozen=True)
+class KnownRows:
+    """The rows with feedback, as one policy sees them, in the vocabulary of the estimators' formulas:
+
+        r    reward of the logged action             w    π(a|x)/p, the importance weight
+        p    propensity of the logged action         q    q̂(x,a), the reward that a model expects of the logged action
+        π    π(a|x) of the logged action             f    q̂(x,π) = Σ_a π(a|x) q̂(x,a)
+
+    An estimator's parameters are taken from the rows `tuned_on`, so that the terms of these rows and of those can be
+    compared: terms at two values of a parameter are not of one size.
+    """
+
+    r: Floats  # (n,), as all of them but the last two
+    p: Floats
+    pi: Floats
+    q: Floats  # empty without a reward model
+    f: Floats
+    nu: float  # truncation ν
+    tuned_on: "KnownRows | None" = None  # None: these
+    known: Mask | None = None  # (N,) which of all rows these are; None where the others are not to be used
+    f_of_all: npt.NDArray[np.float32] | None = None  # (N,)
+
+    @property
+    def tuning(self) -> "KnownRows":
+        return self.tuned_on or self
+
+    @property
+    def n(self) -> int:
+        return len(self.r)
+
+    @cached_property
+    def w(self) -> Floats:
+        return self.pi / self.p
+
+    @property
+    def reward_span(self) -> float:
+        """Largest less smallest reward, 0 counted among them: w·r is 0 where π is."""
+        return max(0.0, float(self.r.max())) - min(0.0, float(self.r.min()))
+
+    @property
+    def largest_weight(self) -> float:
+        """That any policy could have in these rows: π ≤ 1."""
+        return 1 / float(self.p.min())
+
+
+@dataclass(frozen=True)
+class ScoredPolicy:
+    """A policy's columns beside the rows. What several metrics read is computed once, on first use."""
+
+    sample: LoggedSample
+    columns: Mapping[str, Array]  # (rows,) each, by the column's name
+    nu: float = 0.001
+    level: float = 0.95
+    concerns: tuple[str, ...] = ()  # what else speaks against values from the log
+
+    def has(self, column: Column) -> bool:
+        return column.name in self.columns
+
+    def values(self, column: Column) -> Floats:
+        return self.columns[column.name].astype(np.float64)
+
+    @cached_property
+    def pi(self) -> Floats:
+        return self.values(PI)
+
+    @cached_property
+    def log_ratio(self) -> Floats:
+        """ln π − ln p of the logged actions."""
+        ratio: Floats = log_of(self.pi) - log_of(self.sample.p)
+        return ratio
+
+    @cached_property
+    def known_rows(self) -> KnownRows:
+        rows = self._rows(self.sample.r, self.sample.known)
+        if self.predicted_rows is not None:
+            return rows
+        return replace(rows, known=self.sample.known, f_of_all=self.columns.get(VALUE_HAT.name))
+
+    @cached_property
+    def predicted_rows(self) -> KnownRows | None:
+        """All rows with the reward model's predictions for rewards, where there is a model of missingness."""
+        if self.sample.observed is None or self.sample.q is None:
+            return None
+        return self._rows(self.sample.q.astype(np.float64), np.ones(self.sample.rows, bool))
+
+    def _rows(self, reward: Floats, chosen: Mask) -> KnownRows:
+        q, f = self.sample.q, self.columns.get(VALUE_HAT.name)
+        return KnownRows(
+            r=reward[chosen],
+            p=self.sample.p[chosen],
+            pi=self.columns[PI.name][chosen].astype(np.float64),
+            q=np.empty(0) if q is None else q[chosen].astype(np.float64),
+            f=np.empty(0) if f is None else f[chosen].astype(np.float64),
+            nu=self.nu,
+        )

@@ -1,0 +1,302 @@
+"""Which runs are repetitions of one another, in which row and column of a table they are, and what is made of them.
+
+Runs are repetitions if what was asked for differs in seeds alone: those of training, of the mask and of the log. What
+follows from the request may differ too: a selected λ, the numbers of known and missing rows. Runs that were asked for
+differently are never averaged: a policy has a column per request, and a log that is no repetition a row of its own.
+"""
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, NoReturn
+
+import polars as pl
+
+from s2bl_cli.contract.scores import SCHEMA
+from s2bl_cli.errors import ContractError, one_line
+from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
+from s2bl_cli.objectives.methods import METHODS
+from s2bl_cli.reporting.keys import is_at, key_phrase, key_text, key_title
+from s2bl_cli.reporting.quantities import HEALTH, VERDICTS, quantity
+from s2bl_cli.reporting.selection import REFERENCES, is_reference
+from s2bl_cli.reporting.table import Cell
+
+_OUTCOMES = ("known", "missing")
+_OF_THE_LOG = ("dataset", "tau", "logging_model", "logs.dataset", "logs.tau")  # told by a row, or by `trained_on`
+_NO_REQUEST = {*SCHEMA.names, *_OUTCOMES, *_OF_THE_LOG, "ratio", "epoch", "quantity", "column"}
+_ASKED = "asked."
+_MOST_COLUMNS = 8  # of one method; beyond, nobody reads them
+_CELLS_NAMED = 5  # whose runs differ; of more, the number is printed
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """Runs with their place in a table: the columns `keys` make the rows, `column` is a name of `titles`."""
+
+    runs: pl.DataFrame
+    keys: tuple[str, ...]
+    titles: dict[str, str]
+    methods: dict[str, str]  # by column
+    notes: tuple[str, ...]  # on what was asked for differently, and on what differs all the same
+
+
+def requests(runs: pl.DataFrame) -> dict[str, pl.Expr]:
+    """What was asked for, by setting: the values to select among where one was selected."""
+    names = [name for name in runs.columns if name not in _NO_REQUEST and not name.endswith("seed")]
+    asked = {name.removeprefix(_ASKED): name for name in names if name.startswith(_ASKED)}
+    chosen = {
+        name: pl.coalesce(asked[name], pl.col(name).cast(pl.String).str.strip_suffix(".0"))
+        if name in asked
+        else pl.col(name)
+        for name in names
+        if name not in asked.values() or name.removeprefix(_ASKED) not in names
+    }
+    masks = [pl.col(name).is_not_null() for name in names if name.startswith("mask.")]
+    if masks and "rho" in chosen:
+        # After a mask, ρ is what became of the share or number that was asked for.
+        chosen["rho"] = pl.when(~pl.any_horizontal(masks)).then("rho").alias("rho")
+    return chosen
+
+
+def what_differs(runs: pl.DataFrame, within: Sequence[str]) -> list[str]:
+    """The requests in which runs differ that agree in the columns `within`."""
+    chosen = runs.select(**requests(runs))
+    varied = [name for name in chosen.columns if name not in within and chosen[name].n_unique() > 1]
+    if not varied:
+        return []
+    placed = pl.concat([runs.select(within), chosen.select(varied)], how="horizontal")
+    counts = placed.group_by(within).agg(pl.col(varied).n_unique())
+    return [name for name in varied if counts.filter(pl.col(name) > 1).height]
+
+
+def share_makes_rows(runs: pl.DataFrame) -> bool:
+    """Whether ρ is a setting of the experiment. Where policies learned from other data than they are scored on, it is
+    one only if some of them differ in the mask alone; else the log makes the row, and policies are beside each other.
+    """
+    is_elsewhere = (pl.col("trained_on") != pl.col("dataset")) | pl.col("trained_tau").ne_missing(pl.col("tau"))
+    elsewhere = runs.filter(pl.col("trained_on").is_not_null() & is_elsewhere)
+    asked = elsewhere.select("method", **requests(elsewhere))
+    masks = [name for name in asked.columns if name.startswith("mask.")]
+    others = [name for name in asked.columns if name not in masks]
+    return elsewhere.is_empty() or asked.unique().select(others).is_duplicated().any()
+
+
+def arranged(frame: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = ()) -> Arranged:
+    """Every run in its row and column, references at every row of their log. `methods` are in the order of columns."""
+    keys = tuple(keys)
+    notes: list[str] = []
+    differing = [] if "log" in keys else _what_logs_differ_in(_with_references(frame, keys), keys)
+    if differing:
+        keys = (*keys, "log")
+        notes = [f"Each log has rows of its own, for they differ in {', '.join(differing)}: choose with --where."]
+    runs = _once_per_row(_with_references(frame, keys), keys)
+    table = with_columns(runs, list(dict.fromkeys((*keys, "metric", "label"))), methods)
+    return replace(table, keys=keys, notes=(*notes, *table.notes, *_outcome_notes(table.runs, keys)))
+
+
+def _with_references(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """A reference has no ρ and no λ: it stands at every ρ and λ of the policies that are scored on its log."""
+    references, learned = frame.filter(is_reference()), frame.filter(~is_reference())
+    if references.is_empty() or learned.is_empty():
+        return frame
+    log = ["log_sha256", "split"]
+    copied = [key for key in keys if key not in (*log, "label")]
+    places = learned.select(*log, *copied).unique(maintain_order=True)
+    return pl.concat([learned, references.drop(copied).join(places, on=log).select(frame.columns)])
+
+
+def _policy_in_row(keys: Sequence[str]) -> list[str]:
+    return list(dict.fromkeys((*keys, "metric", "label", "method", "policy", "policy_sha256")))
+
+
+def _once_per_row(runs: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """The same rows in another file, such as a masked copy, give the same number: it is one run."""
+    return runs.unique([*_policy_in_row(keys), "value", "rows"], keep="first", maintain_order=True)
+
+
+def _what_logs_differ_in(runs: pl.DataFrame, keys: Sequence[str]) -> list[str]:
+    """Nothing, if the logs that one policy is scored on, in one row, are repetitions: they differ in seeds alone."""
+    within = _policy_in_row(keys)
+    several = _once_per_row(runs, keys).filter(pl.len().over(within) > 1)
+    return what_differs(several, within) or (["log"] if _is_repeated(several, within) else [])
+
+
+def _is_repeated(runs: pl.DataFrame, within: Sequence[str]) -> bool:
+    """Whether runs that agree in the columns `within` have equal seeds."""
+    seeds = [name for name in runs.columns if name.endswith("seed") and name not in within]
+    return bool(runs.select(*within, *seeds).is_duplicated().any())
+
+
+def with_columns(
+    runs: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = (), *, most: int = _MOST_COLUMNS
+) -> Arranged:
+    """The runs by column. A method has one column, or one per request. `keys` tell the scores of one policy apart."""
+    parts: list[pl.DataFrame] = []
+    titles: dict[str, str] = {}
+    methods_by_column: dict[str, str] = {}
+    asked: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for method in methods or ordered(runs["method"].unique().to_list()):
+        method_runs = runs.filter(pl.col("method") == method)
+        differing = what_differs(method_runs, keys)
+        for request, part in _variants(method_runs, keys, differing, most):
+            name = _column_name(method, request)
+            column = f"{method}:{name}" if name in titles else name
+            words = ", ".join(key_phrase(name, value) for name, value in request.items())
+            titles[column] = f"{title_of(method)} ({words})" if words else title_of(method)
+            methods_by_column[column] = method
+            parts.append(part.with_columns(column=pl.lit(column)))
+        asked[tuple(differing)].append(title_of(method))
+    notes = [
+        f"Policies of {', '.join(names)} were asked for differently, in {', '.join(differing)}: choose with --where, "
+        f"or make rows with --group-by."
+        for differing, names in asked.items()
+        if differing
+    ]
+    return Arranged(pl.concat(parts), tuple(keys), titles, methods_by_column, tuple(notes))
+
+
+def _variants(
+    runs: pl.DataFrame, within: Sequence[str], differing: Sequence[str], most: int
+) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
+    """The runs of one method by what was asked for: the settings that tell them apart, and the runs.
+
+    One setting that differs tells them apart itself. Several do by the policy's file, where each has one; so does what
+    nothing that was asked for tells apart.
+    """
+    settings = [f"request {name}" for name in differing]
+    asked = runs.with_columns(
+        pl.col("policy").str.strip_suffix(".safetensors"),
+        *(requests(runs)[name].alias(column) for name, column in zip(differing, settings, strict=True)),
+    )
+    if _is_repeated(asked, [*within, *settings]):
+        settings.append("policy")
+        if _is_repeated(asked, [*within, *settings]):
+            _refuse(runs, within, [name for name in ("log", "policy_sha256") if name in runs.columns])
+    if not settings:
+        yield {}, runs
+        return
+    parts = [part for _, part in asked.group_by(settings, maintain_order=True)]
+    if len(parts) > most:
+        _refuse(runs, within, [*differing, "policy"])
+    is_by_file = (len(settings) > 1 or not differing) and asked["policy"].n_unique() == len(parts)
+    if not is_by_file:
+        parts.sort(key=lambda part: [(value is not None, value) for value in part.select(settings).row(0)])
+    for part in parts:
+        values = part.select(["policy"] if is_by_file else settings).row(0, named=True)
+        request = {name.removeprefix("request "): value for name, value in values.items() if value is not None}
+        yield request, part.select(runs.columns)
+
+
+def _column_name(method: str, request: Mapping[str, Any]) -> str:
+    """A word that claims can name: the method, `wce-s2bl:lam=0.1`, or the policy's file."""
+    if list(request) == ["policy"]:
+        return key_text(request["policy"]).replace(" ", "_")
+    values = [f"{value:.15g}" if isinstance(value, float) else key_text(value) for value in request.values()]
+    return ":".join([method, *(f"{name}={value}" for name, value in zip(request, values, strict=True))])
+
+
+def _refuse(runs: pl.DataFrame, within: Sequence[str], names: Sequence[str]) -> NoReturn:
+    """Say in what the runs of one cell differ that are too many, or cannot be told apart."""
+    keys = [name for name in within if name not in ("metric", "label")]
+    many = runs.filter(pl.len().over(within) > 1)
+    first = many.row(0, named=True)
+    same = many.filter(is_at(within, [first[name] for name in within]))
+    place = _place(first, keys)
+    for name in names:
+        values = same[name].unique(maintain_order=True).to_list()
+        if len(values) > 1:
+            raise ContractError(
+                f"{place} has {same.height} runs that differ in {name}: {_some(values)}; "
+                f"choose with --where {name}={one_line(values[0], 70)}, or make rows with "
+                f"--group-by {','.join([*keys, name])}"
+            )
+    raise ContractError(f"{place} is there {same.height} times with different numbers; give one run")
+
+
+def _outcome_notes(runs: pl.DataFrame, keys: Sequence[str]) -> list[str]:
+    """In which hyperparameters and numbers of rows repetitions differ: such as a λ that was selected for each seed."""
+    notes = []
+    cell = [*keys, "column"]
+    for name in (*declared_hyperparameters(), *_OUTCOMES):
+        mixed = runs.filter(pl.col(name).n_unique().over(cell) > 1)
+        cells = mixed.unique(cell, keep="first", maintain_order=True)
+        for first in cells.head(_CELLS_NAMED).iter_rows(named=True):
+            values = mixed.filter(is_at(cell, [first[key] for key in cell]))[name].unique().sort().to_list()
+            notes.append(f"The runs of {_place(first, keys)} differ in {name}: {_some(values)}.")
+        if cells.height > _CELLS_NAMED:
+            notes.append(f"So do those of {cells.height - _CELLS_NAMED} more cells.")
+    return notes
+
+
+def _place(row: dict[str, Any], keys: Sequence[str]) -> str:
+    parts = ", ".join(f"{key_title(name)} {key_text(row[name])}" for name in keys)
+    return one_line(f"{row['method']} at {parts}" if parts else str(row["method"]))
+
+
+def _some(values: Sequence[object]) -> str:
+    some = " and ".join(one_line(value, 70) for value in values[:4])
+    return some if len(values) <= 4 else f"{some} and {len(values) - 4} more"
+
+
+def ordered(methods: Sequence[str]) -> list[str]:
+    """As the methods are declared, then others by name, then the references."""
+    others = sorted(name for name in methods if name not in METHODS and name not in REFERENCES)
+    known = [name for name in METHODS if name in methods]
+    return [*known, *others, *(name for name in REFERENCES if name in methods)]
+
+
+def title_of(method: str) -> str:
+    return METHODS[method].title if method in METHODS else REFERENCES.get(method) or one_line(method, 40)
+
+
+def aggregated(runs: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
+    """Mean, standard deviation (with n − 1) and number of the runs, the least and the largest.
+
+    A single run has its standard error. Ends of intervals are means over the runs, and null where a run has none.
+    """
+    value, is_single = pl.col("value"), pl.len() == 1
+    ends = {name: pl.when(_is_finite(name).all()).then(pl.col(name).mean()) for name in ("low", "high")}
+    return runs.group_by(by, maintain_order=True).agg(
+        mean=value.mean(),
+        std=value.std(),
+        runs=pl.len(),
+        stderr=pl.when(is_single & _is_finite("stderr").all()).then(pl.col("stderr").first()),
+        least=value.min(),
+        largest=value.max(),
+        **ends,
+    )
+
+
+def _is_finite(name: str) -> pl.Expr:
+    return pl.col(name).is_finite().fill_null(False)
+
+
+def cells_by(
+    runs: pl.DataFrame, by: Sequence[str], metric: str, *, intervals: bool = False
+) -> dict[tuple[Any, ...], Cell]:
+    """One cell per combination of the values of `by`; with the interval of a single run where it is asked for.
+
+    Of several verdicts on a log the worst counts.
+    """
+    cells = {}
+    for row in aggregated(runs, by).iter_rows(named=True):
+        low, high = (row["low"], row["high"]) if intervals and row["runs"] == 1 else (None, None)
+        text = VERDICTS.get(round(row["least"]), "unknown") if metric == HEALTH else None
+        cells[tuple(row[name] for name in by)] = Cell(
+            row["mean"],
+            row["std"],
+            unit=quantity(metric).unit,
+            runs=row["runs"],
+            stderr=row["stderr"],
+            low=low,
+            high=high,
+            text=text,
+        )
+    return cells
+
+
+def runs_in_words(cells: Sequence[Cell]) -> str:
+    low, high = min(cell.runs for cell in cells), max(cell.runs for cell in cells)
+    if high == 1:
+        return "one run a cell"
+    return f"mean ± std over {high} seeds" if low == high else f"mean ± std over {low} to {high} seeds"

@@ -1,0 +1,53 @@
+"""The help of a command: short and whole, at 80 columns."""
+
+import re
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from s2bl_cli.app import VERBS, app, verb_command
+
+
+def help_of(verb: str, option: str, columns: int = 80) -> str:
+    result = CliRunner().invoke(app, [verb, option], env={"COLUMNS": str(columns)})
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+@pytest.mark.parametrize("verb", VERBS.names)
+def test_short_help_fits_on_a_screen_and_has_examples(verb: str) -> None:
+    page = help_of(verb, "-h")
+    assert len(page.splitlines()) <= 40
+    examples = re.search(r"Examples:\n((?:  s2bl .*\n)+)", page)
+    assert examples is not None
+    assert 2 <= len(examples[1].splitlines()) <= 3
+
+
+@pytest.mark.parametrize("verb", VERBS.names)
+@pytest.mark.parametrize("option", ["-h", "--help"])
+def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(verb: str, option: str) -> None:
+    page = help_of(verb, option)
+    assert max(map(len, page.splitlines())) <= 80
+    # Broken words would join to no word of the same page on a wide terminal.
+    assert set(page.split()) <= set(help_of(verb, option, columns=100).split())
+
+
+@pytest.mark.parametrize("verb", VERBS.names)
+def test_whole_help_has_every_option_once(verb: str) -> None:
+    page = help_of(verb, "--help")
+    for parameter in verb_command(verb).params:
+        argument = f"{parameter.metavar}..." if parameter.required else f"[{parameter.metavar}]"
+        names = ", ".join(parameter.opts) if parameter.opts[0].startswith("-") else argument
+        assert len(re.findall(rf"^  {re.escape(names)}(?= |$)", page, re.MULTILINE)) == 1, names
+
+
+@pytest.mark.parametrize("verb", VERBS.names)
+def test_options_follow_one_template(verb: str) -> None:
+    """A capitalised phrase without a full stop; a default comes last; choices are never the metavar."""
+    for parameter in verb_command(verb).params:
+        text: Any = parameter.help
+        assert text[0].isupper() or text.startswith(("paired:", "'")), (parameter.opts, text)
+        assert not text.endswith("."), (parameter.opts, text)
+        assert "(default:" not in text or text.endswith(")"), (parameter.opts, text)
+        assert not re.search(r"[|<>]", parameter.metavar or ""), parameter.opts
