@@ -24,7 +24,7 @@ RESOURCES_PANEL = "Checkpoints and resources"
 Output = Annotated[str | None, output_option("LOGS-METHOD-seed0.safetensors; a folder/ for several")]
 
 
-@settings_as_flags(columns=LOG_PANEL, options=RESOURCES_PANEL, run=RESOURCES_PANEL)
+@settings_as_flags(settings="Objective and model", columns=LOG_PANEL, options=RESOURCES_PANEL, run=RESOURCES_PANEL)
 def train(
     logs: LogsArgument,
     settings: TrainSettings,

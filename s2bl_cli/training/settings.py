@@ -14,6 +14,7 @@ from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Regula
 from s2bl_cli.policies.settings import parse_hidden
 from s2bl_cli.registry import COST_MODELS, MODELS, OPTIMIZERS, REGULARISERS, RISKS, SCHEDULES, SELECTORS
 from s2bl_cli.settings import (
+    COMMON,
     Between,
     Declaration,
     check_settings,
@@ -23,6 +24,8 @@ from s2bl_cli.settings import (
     setting_faults,
     settings_by_name,
 )
+
+OPTIMISATION, SELECTION = "Optimisation", "Selection"  # panels of the help
 
 _WHOLE_SEED = Between(0, 2**32 - 1)
 _MOST_POLICIES = 10_000
@@ -45,16 +48,16 @@ def _hyperparameter_flags() -> dict[str, Declaration]:
 
 def _hyperparameter_flag(declared: Hyperparameter) -> Declaration:
     """λ has a default for each regulariser; what several risks declare in their own way has their own symbols."""
-    name, has_symbol = declared.name, declared.symbol != declared.name
+    name = declared.name
     words = f" (default: {declared.default_text})" if declared.default_text is not None else ""
     if name == "lam":
         terms = {reg: REGULARISERS.load(reg) for reg in REGULARISERS.names}
         defaults = [f"{term.default_lam:g} for {reg}" for reg, term in terms.items() if term.needs]
         words = f" (default: {', '.join(defaults)})"
-    elif declared.default is None and not has_symbol:
+    elif declared.default is None and declared.symbol == name:
         risks = {risk: h.symbol for risk in RISKS.names for h in RISKS.load(risk).hyperparameters if h.name == name}
         words = ": " + ", ".join(f"{symbol} ({risk})" for risk, symbol in risks.items())
-    return Declaration(declared.help + words, metavar=f"{declared.symbol if has_symbol else 'NUMBER'}[,…]")
+    return Declaration(declared.help + words, metavar="FLOAT[,...]", panel=COMMON if name == "lam" else None)
 
 
 @dataclass(frozen=True)
@@ -65,13 +68,18 @@ class TrainSettings:
     """
 
     method: str | None = setting(
-        None, "Named method (see s2bl methods) instead of --risk, --reg and --reg-rows", choices=lambda: tuple(METHODS)
+        None,
+        "Named method, instead of --risk, --reg and --reg-rows; s2bl methods lists them (default: wce-s2bl)",
+        choices=lambda: tuple(METHODS),
+        panel=COMMON,
     )
     risk: str = setting(None, "Risk on the rows with feedback (default: tips)", choices=lambda: RISKS.names)
-    reg: str = setting(None, "Feedback-free regulariser (default: wce)", choices=lambda: REGULARISERS.names)
+    reg: str = setting(
+        None, "Feedback-free regulariser (default: wce)", choices=lambda: REGULARISERS.names, panel=COMMON
+    )
     reg_rows: str = setting(
         None,
-        "Rows that the regulariser sees: all, or only those with feedback (default: all; lpr: known)",
+        "Rows that the regulariser sees (default: all; lpr: known)",
         choices=lambda: ("all", "known"),
     )
     reg_form: str = setting(
@@ -89,52 +97,77 @@ class TrainSettings:
         None, "Policy file whose parameters lpr stays near (default: one fitted to the logged actions)",
         metavar="POLICY", recorded=False,
     )  # fmt: skip
-    model: str = setting("linear", "Model of the policy", choices=lambda: MODELS.names)
+    model: str = setting("linear", "Model of the policy", choices=lambda: MODELS.names, panel=COMMON)
     hidden: str = setting("100", "Hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
     width: int = setting(64, "Channels of a resnet's first block", rule=Between(1, 4096))
-    preset: str = setting("s2bl", "Defaults of the options below", choices=lambda: tuple(_PRESETS))
+    preset: str = setting("s2bl", "Defaults of the optimisation", choices=lambda: tuple(_PRESETS), panel=OPTIMISATION)
     epochs: int = setting(
-        None, "Passes over the train rows (default: 10, deep 20; paper: 60, deep 120)", rule=Between(0, 100_000)
+        None,
+        "Passes over the train rows (default: 10, resnets 20; paper: 60 and 120)",
+        rule=Between(0, 100_000),
+        panel=COMMON,
     )
-    batch_size: int = setting(128, "Batch size", rule=Between(1, 1 << 20))
+    batch_size: int = setting(128, "Batch size", rule=Between(1, 1 << 20), panel=OPTIMISATION)
     sampling: str = setting(
         None,
-        "paired: a batch of known rows and a batch of all rows per step; mixed: one batch of all rows "
+        "Batches of a step; paired: one of known rows and one of all rows; mixed: one of all rows "
         "(default: paired; paper: mixed)",
         choices=lambda: ("paired", "mixed"),
+        panel=OPTIMISATION,
     )
-    optimizer: str = setting(None, "Optimizer (default: adam; paper: sgd)", choices=lambda: OPTIMIZERS.names)
+    optimizer: str = setting(
+        None, "Optimizer (default: adam; paper: sgd)", choices=lambda: OPTIMIZERS.names, panel=OPTIMISATION
+    )
     lr: float = setting(
-        None, "Learning rate (default: 0.001; paper: 0.0005, deep 0.005)", rule=Between(0, 1e3, low_open=True)
+        None,
+        "Learning rate (default: 0.001; paper: 0.0005, resnets 0.005)",
+        rule=Between(0, 1e3, low_open=True),
+        panel=COMMON,
     )
     schedule: str = setting(
-        None, "Learning-rate schedule (default: cosine; paper: step)", choices=lambda: SCHEDULES.names
+        None,
+        "Learning-rate schedule (default: cosine; paper: step)",
+        choices=lambda: SCHEDULES.names,
+        panel=OPTIMISATION,
     )
-    weight_decay: float = setting(0.0, "L2 weight decay; decoupled with adamw", rule=Between(0, 1e3))
+    weight_decay: float = setting(
+        0.0, "L2 weight decay; decoupled with adamw", rule=Between(0, 1e3), panel=OPTIMISATION
+    )
     precision: str = setting(
-        "auto", "Arithmetic of networks; auto: bf16 on a GPU that supports it, else fp32",
-        choices=lambda: ("auto", "fp32", "bf16"),
+        "auto", "Precision of networks; auto: bf16 on a GPU that supports it, else fp32",
+        choices=lambda: ("auto", "fp32", "bf16"), panel=OPTIMISATION,
     )  # fmt: skip
-    seed: int = setting(0, "Seed for initialisation and shuffling", rule=_WHOLE_SEED)
+    seed: int = setting(0, "Seed for initialisation and shuffling", rule=_WHOLE_SEED, panel=COMMON)
     seeds: str | None = setting(
-        None, "Several seeds, one policy each, instead of --seed", rule=_WHOLE_SEED, metavar="SEED[,…]", many=True
+        None,
+        "Several seeds, one policy each, instead of --seed",
+        rule=_WHOLE_SEED,
+        metavar="INT[,...]",
+        many=True,
+        panel=COMMON,
     )
     holdout: float | None = setting(
         None, "Fraction of known rows held out for selection (default: 0.1 with --select or --patience)",
-        rule=Between(0, 0.9, low_open=True),
+        rule=Between(0, 0.9, low_open=True), panel=SELECTION,
     )  # fmt: skip
     folds: int | None = setting(
-        None, "Number of cross-validation folds for selection; then train on all known rows", rule=Between(2, 100)
+        None,
+        "Number of cross-validation folds for selection; then train on all known rows",
+        rule=Between(2, 100),
+        panel=SELECTION,
     )
     select: str | None = setting(
-        None, "Estimate on held-out known rows by which the best candidate is kept", choices=lambda: SELECTORS.names
+        None,
+        "Keep the candidate with the best estimate on held-out known rows",
+        choices=lambda: SELECTORS.names,
+        panel=COMMON,
     )
     select_on: str = setting(
-        "sampled", "Score the stochastic policy or its argmax", choices=lambda: ("sampled", "argmax")
+        "sampled", "Score the stochastic policy or its argmax", choices=lambda: ("sampled", "argmax"), panel=SELECTION
     )
     patience: int | None = setting(
-        None, "Early stopping: keep the best epoch, stop after this many without a better one",
-        rule=Between(1, 100_000),
+        None, "Early stopping: number of epochs without a better one",
+        rule=Between(1, 100_000), panel=SELECTION,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
