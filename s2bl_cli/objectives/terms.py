@@ -186,9 +186,9 @@ class Objective:
     h: Numbers
 
     def risk(self, batch: KnownBatch) -> Term:
-        """A batch without rows has no say: of a streamed log, a part may have no feedback."""
+        """A batch without rows contributes nothing: of a streamed log, a part may have no feedback."""
         return self.declared_risk.formula(batch, self.h) if batch.log_pi.shape[-1] else NOTHING
 
     def regulariser(self, batch: AnyBatch) -> Term:
-        has_say = batch.log_pi.shape[-1] > 0 or batch.distance is not None
-        return self.declared_regulariser.formula(batch, self.h) if has_say else NOTHING
+        contributes = batch.log_pi.shape[-1] > 0 or batch.distance is not None
+        return self.declared_regulariser.formula(batch, self.h) if contributes else NOTHING

@@ -23,7 +23,7 @@ class Optimizer(Protocol):
         """All that a step depends on besides the parameters."""
 
     def load_state(self, state: State) -> None:
-        """Go on from such a state."""
+        """Continue from such a state."""
 
 
 class Sgd:

@@ -5,7 +5,7 @@ They fill in costs (`pseudo`) and make reward weights (`cce`).
 
 Rewards are expected by a reward model, or by a calibration of the propensity, which is known of every row: a monotone
 curve through the known rows (isotonic regression, its direction from the data), drawn towards the mean by as much as it
-fails on rows it has not seen. Where the propensity tells nothing, the curve is flat.
+fails on rows it has not seen. If the propensity predicts nothing, the curve is flat.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -154,7 +154,7 @@ def calibrate(score: Floats, reward: Floats, seed: int) -> Calibration:
 
 def trust_in(predicted: Floats, truth: Floats) -> float:
     """The slope of the truth on what was predicted, in [0, 1]: the low end of its 95 % interval, because a curve
-    through noise has some slope too, and would weigh every row whose feedback is missing."""
+    through noise has some slope too, and would give a weight to every row whose feedback is missing."""
     spread = float(predicted @ predicted)
     if spread == 0:
         return 0.0
