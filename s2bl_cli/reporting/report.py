@@ -21,18 +21,9 @@ class Health:
 
 
 @dataclass(frozen=True)
-class DrawnFigure:
-    """A figure as SVG, for pages that hold their figures."""
-
-    name: str
-    title: str
-    svg: str
-
-
-@dataclass(frozen=True)
 class Report:
     tables: tuple[Table, ...] = ()
-    figures: tuple[DrawnFigure, ...] = ()
+    figures: tuple[tuple[str, str], ...] = ()  # title and SVG
     health: tuple[Health, ...] = ()
     commands: tuple[tuple[str, ...], ...] = ()  # one way to make each scores file, as shell commands
     claims: tuple[Verdict, ...] = ()

@@ -10,8 +10,6 @@ import polars as pl
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.grid import TableRequest, row_keys
-from s2bl_cli.reporting.keys import sorted_places
 from s2bl_cli.reporting.quantities import (
     ESTIMATORS,
     HEALTH,
@@ -23,10 +21,10 @@ from s2bl_cli.reporting.quantities import (
     short_title,
 )
 from s2bl_cli.reporting.report import Health
-from s2bl_cli.reporting.runs import arranged, cells_by, runs_in_words
+from s2bl_cli.reporting.runs import arranged, cells_by, row_keys, runs_in_words
 from s2bl_cli.reporting.selection import metrics_of, of_metrics, with_truth
 from s2bl_cli.reporting.significance import marked
-from s2bl_cli.reporting.table import Cell, Row, Table
+from s2bl_cli.reporting.table import Cell, Row, Table, TableRequest
 
 TRUTH = "truth"
 
@@ -48,7 +46,7 @@ def build(frame: pl.DataFrame, request: TableRequest) -> Table:
     table = arranged(with_truth(scores), row_keys(scores, request, own_keys))
     cells = {name: _cells(table.runs, table.keys, name) for name in shown}
     rows: list[Row] = []
-    for values in sorted_places(table.runs, table.keys):
+    for values in table.runs.select(table.keys).unique(maintain_order=True).rows():
         for metric in shown:
             row = [cells[metric].get((*values, column), Cell()) for column in table.titles]
             if any(cell.mean is not None for cell in row):
