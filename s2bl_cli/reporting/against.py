@@ -31,9 +31,11 @@ def against_paper(frame: pl.DataFrame, request: TableRequest) -> Table:
     for values, ours in cells_by(table.runs, names, request.metric).items():
         place = dict(zip(names, values, strict=True))
         theirs = _published(place, request.metric)
-        if theirs is not None:
-            keys = (*values[: len(table.keys)], table.titles[place["column"]])
-            rows.append((keys, (ours, theirs, _difference(ours, theirs, significance=request.significance))))
+        if theirs is not None and theirs.mean is not None and ours.mean is not None:
+            p = p_value(ours, theirs) if request.significance else None
+            differs = p is not None and p <= LEVEL
+            difference = Cell(ours.mean - theirs.mean, unit=ours.unit, is_signed=True, differs=differs)
+            rows.append(((*values[: len(table.keys)], table.titles[place["column"]]), (ours, theirs, difference)))
         elif place["method"] not in REFERENCES:
             absent += 1
     if not rows:
@@ -53,14 +55,6 @@ def against_paper(frame: pl.DataFrame, request: TableRequest) -> Table:
     caption = f"{words_of(quantity(request.metric))}, ours and the paper's"
     titles = {"ours": "Ours", "paper": "Paper", "difference": "Difference"}
     return Table((*table.keys, "method"), titles, tuple(rows), caption, tuple(notes))
-
-
-def _difference(ours: Cell, theirs: Cell, *, significance: bool) -> Cell:
-    assert ours.mean is not None
-    assert theirs.mean is not None
-    p = p_value(ours, theirs) if significance else None
-    differs = p is not None and p <= LEVEL
-    return Cell(ours.mean - theirs.mean, unit=ours.unit, is_signed=True, differs=differs)
 
 
 def _published(place: Mapping[str, Any], metric: str) -> Cell | None:

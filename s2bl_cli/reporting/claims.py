@@ -12,13 +12,12 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.keys import Key, in_words, key_text
 from s2bl_cli.reporting.quantities import Quantity, Unit
 from s2bl_cli.reporting.selection import listed
-from s2bl_cli.reporting.table import Table
+from s2bl_cli.reporting.table import Table, Verdict
 
 _RELATIONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,
@@ -37,15 +36,6 @@ _FORM = (
     "rows (at rho=0.02 tau=10) or on average"
 )
 _ROUNDING = 1e-9  # 0.7 + 0.02 is not 0.72 in binary: what is off by so little is equal
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """What became of one comparison."""
-
-    claim: str
-    holds: bool
-    details: str  # with the numbers
 
 
 def checked(claim: str, table: Table, shown: Quantity) -> list[Verdict]:

@@ -11,13 +11,12 @@ from s2bl_cli.contract.scores import read_scores
 from s2bl_cli.errors import RunError, S2blError, SettingError, one_line
 from s2bl_cli.registry import FIGURES, FORMATS, TABLES
 from s2bl_cli.reporting.against import against_paper
-from s2bl_cli.reporting.claims import Verdict, checked, compared_with_baseline
+from s2bl_cli.reporting.claims import checked, compared_with_baseline
 from s2bl_cli.reporting.figures.curves import has_fixed_known, has_several_points
 from s2bl_cli.reporting.figures.figure import Figure, FigureData
 from s2bl_cli.reporting.figures.style import SUFFIXES, drawing, inline_svg, saved
 from s2bl_cli.reporting.inputs import read_inputs
 from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, quantity
-from s2bl_cli.reporting.report import Report
 from s2bl_cli.reporting.runs import share_makes_rows
 from s2bl_cli.reporting.selection import (
     check_metric,
@@ -29,7 +28,7 @@ from s2bl_cli.reporting.selection import (
     trained,
 )
 from s2bl_cli.reporting.settings import AUTO, PAPER, ClaimSettings, FigureSettings, ReportSettings
-from s2bl_cli.reporting.table import Table, TableRequest
+from s2bl_cli.reporting.table import Report, Table, TableRequest, Verdict
 from s2bl_cli.reporting.tables.grid import parsed_group_by, regulariser_pairs
 from s2bl_cli.reporting.tables.ope import verdicts
 

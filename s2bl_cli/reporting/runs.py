@@ -134,7 +134,7 @@ def _is_repeated(runs: pl.DataFrame, within: Sequence[str], by: Sequence[pl.Expr
 def with_columns(
     runs: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = (), *, most: int = _MOST_COLUMNS
 ) -> Arranged:
-    """The runs by column. A method has one column, or one per request. `keys` tell the scores of one policy apart."""
+    """The runs by column. A method has one column, or one per request. `keys` distinguish the scores of one policy."""
     parts: list[pl.DataFrame] = []
     titles: dict[str, str] = {}
     methods_by_column: dict[str, str] = {}
@@ -162,10 +162,10 @@ def with_columns(
 def _variants(
     runs: pl.DataFrame, within: Sequence[str], differing: Sequence[str], most: int
 ) -> list[tuple[dict[str, Any], pl.DataFrame]]:
-    """The runs of one method by what was asked for: the settings that tell them apart, and the runs.
+    """The runs of one method by what was asked for: the settings that distinguish them, and the runs.
 
-    One setting that differs tells them apart itself. Several do by the policy's file, where each has one; so does what
-    nothing that was asked for tells apart.
+    One setting that differs is their name. Several settings are named by the policy's file if each has its own; so are
+    runs that no setting distinguishes.
     """
     chosen = requests(runs)
     file = pl.col("policy").str.strip_suffix(".safetensors")
@@ -196,7 +196,7 @@ def _column_name(method: str, request: Mapping[str, Any]) -> str:
 
 
 def _refuse(runs: pl.DataFrame, within: Sequence[str], names: Sequence[str]) -> NoReturn:
-    """Say in what the runs of one cell differ that are too many, or cannot be told apart."""
+    """Say in what the runs of one cell differ that are too many, or that no setting distinguishes."""
     keys = [name for name in within if name not in ("metric", "label")]
     same = runs.filter(pl.len().over(within) > 1).partition_by(within, maintain_order=True)[0]
     for name in names:

@@ -1,4 +1,5 @@
-"""A table before it is printed: what is in each cell, and how cells are marked. Formats do the rest."""
+"""A report before it is printed: its tables with what is in each cell and how cells are marked, its verdicts, figures
+and commands. Formats do the rest."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -87,3 +88,36 @@ class Table:
             keys: {name: cell.mean for name, cell in zip(self.columns, cells, strict=True) if cell.mean is not None}
             for keys, cells in self.rows
         }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one comparison."""
+
+    claim: str
+    holds: bool
+    details: str  # with the numbers
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether a policy's estimates on a log can be trusted."""
+
+    policy: str
+    log: str
+    level: int  # 2 trust, 1 caution, 0 do not trust
+    words: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.policy} on {self.log}: {self.words}"
+
+
+@dataclass(frozen=True)
+class Report:
+    tables: tuple[Table, ...] = ()
+    figures: tuple[tuple[str, str], ...] = ()  # title and SVG
+    health: tuple[Health, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()  # one way to make each scores file, as shell commands
+    claims: tuple[Verdict, ...] = ()
+    notes: tuple[str, ...] = ()
