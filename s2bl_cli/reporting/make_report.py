@@ -19,7 +19,6 @@ from s2bl_cli.reporting.inputs import read_inputs
 from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, quantity
 from s2bl_cli.reporting.runs import share_makes_rows
 from s2bl_cli.reporting.selection import (
-    check_metric,
     default_metric,
     is_reference,
     metrics_of,
@@ -140,8 +139,6 @@ def make_tables(
 
 def table_request(frame: pl.DataFrame, settings: ReportSettings, table: str) -> TableRequest:
     metric = settings.metric or ("" if table == OPE else default_metric(frame))
-    if settings.metric is not None:
-        check_metric(frame, settings.metric)
     return TableRequest(metric, parsed_group_by(settings.group_by, frame.columns), settings.significance)
 
 
@@ -179,9 +176,7 @@ def make_claims(frame: pl.DataFrame, request: ReportRequest) -> list[Verdict]:
     shown = quantity(asked.metric)
     results = [verdict for claim in request.checks for verdict in checked(claim, table, shown)]
     if claims.baseline is not None:
-        old_scores, _ = read_scores([claims.baseline])
-        old = selected_scores(old_scores, request.where)
-        check_metric(old, asked.metric)
+        old = selected_scores(read_scores([claims.baseline])[0], request.where)
         parsed_group_by(settings.group_by, old.columns)
         results += compared_with_baseline(table, TABLES.load(name)(old, asked), shown, claims.tolerance)
     return results
