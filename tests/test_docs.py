@@ -5,11 +5,10 @@ import importlib.util
 import re
 import shlex
 import shutil
-from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 import typer
@@ -231,7 +230,7 @@ def _flags_of(verb: str) -> set[str]:
 def test_commands_are_found() -> None:
     """Were the pages' form to change, the tests below would pass for want of commands."""
     assert {command.words[0] for command in COMMANDS} >= set(VERBS.names)
-    assert Command("README.md", ("mask", "--rho", "0.2", "-", "-o", "-")) in COMMANDS
+    assert Command("docs/index.md", ("mask", "--rho", "0.2", "-", "-o", "-")) in COMMANDS
 
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.page}: s2bl {' '.join(command.words)}")
@@ -257,52 +256,7 @@ def test_flags_and_verbs_in_the_prose_exist(page: Path) -> None:
         assert {word for word in words if re.match(r"--[a-z]", word)} <= known, code
 
 
-# --- examples that run ---
-
-
-def _run_tiny(run: Callable[..., Any], stages: list[list[str]]) -> Any:
-    """A pipeline in this process: each stage's stdout is the next one's stdin. Whatever trains, trains one epoch."""
-    ran = None
-    for name, *words in stages:
-        assert name == "s2bl"
-        tiny = ["--epochs", "1"] if words[0] in ("make-logs", "train") else []
-        ran = run(*words, *tiny, stdin=None if ran is None else ran.stdout_bytes)
-        assert ran.code == 0, ran.stderr
-    return ran
-
-
-def test_the_pipeline_of_the_readme_runs(run: Callable[..., Any], tmp_path: Path) -> None:
-    tour = _section(ROOT / "README.md", "A tour in 60 seconds")
-    shell = "\n".join(f"```sh\n{body}```" for body in _fences(tour, "sh"))
-    making, scoring = _pipelines(shell)
-    assert [stage[1] for stage in making + scoring] == ["make-logs", "mask", "train", "make-logs", "evaluate", "report"]
-    _run_tiny(run, making)
-    assert (tmp_path / "policy.safetensors").is_file()
-    table = _run_tiny(run, scoring).stdout
-    documented = _fences(tour, "text")[-1]
-    assert table.splitlines()[0] == documented.splitlines()[0]
-    assert [line.split("|")[1:4] for line in table.splitlines()[4:]] == [
-        line.split("|")[1:4] for line in documented.splitlines()[4:]
-    ]
-
-
-def test_bring_your_own_logs_runs(run: Callable[..., Any], capsys: pytest.CaptureFixture[str]) -> None:
-    """The README's snippet makes the folder, its commands read it, and the contract's snippet uses the policy."""
-    section = _section(ROOT / "README.md", "Bring your own logs")
-    (snippet,) = _fences(section, "python")
-    exec(compile(snippet, "README.md", "exec"), {})
-    pipelines = _pipelines(section)
-    assert [pipeline[0][1] for pipeline in pipelines] == ["inspect", "train", "inspect"]
-    told = [_run_tiny(run, pipeline).stdout for pipeline in pipelines]
-    _, *documented, more = _fences(section, "console")[0].splitlines()
-    assert more == "…"
-    assert told[-1].splitlines()[: len(documented)] == documented
-    (usage,) = _fences(_section(ROOT / "docs" / "contract.md", "Policies"), "python")
-    used: dict[str, Any] = {}
-    capsys.readouterr()
-    exec(compile(usage, "contract.md", "exec"), used)
-    assert capsys.readouterr().out.startswith("linear 3 ")
-    assert used["probabilities"].sum() == pytest.approx(1)
+# --- numbers ---
 
 
 def test_edges_of_the_histogram_of_weights_are_told() -> None:

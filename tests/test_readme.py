@@ -65,8 +65,20 @@ def assert_alike(line: str, documented: str) -> None:
     assert numbers == pytest.approx(documented_numbers, rel=TOLERANCE, abs=TOLERANCE)
 
 
-@pytest.mark.parametrize("section", ["Quickstart with your own log", "The paper's experiment"])
-def test_examples_print_what_the_page_says(folder: Path, section: str) -> None:
+def test_quickstart_prints_what_the_page_says(folder: Path) -> None:
+    """Then the page's and the contract's snippets use the policy without s2bl."""
+    check_section(folder, "Quickstart with your own log")
+    for page, section in ((README, "The policy from Python"), (ROOT / "docs" / "contract.md", "Policies")):
+        (snippet,) = _fences(_section(page, section), "python")
+        (folder / "snippet.py").write_text(f"{snippet}\nassert abs(probabilities.sum() - 1) < 1e-6\n")
+        printed(folder, "python snippet.py")
+
+
+def test_experiment_prints_what_the_page_says(folder: Path) -> None:
+    check_section(folder, "The paper's experiment")
+
+
+def check_section(folder: Path, section: str) -> None:
     for body in _fences(_section(README, section), "toml"):
         (folder / "columns.toml").write_text(body)
     pairs = examples(section)

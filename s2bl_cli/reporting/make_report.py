@@ -196,13 +196,13 @@ def draw_figure(name: str, data: FigureData, suffix: str) -> tuple[str, bytes]:
 
 
 def is_suited(name: str, data: FigureData) -> bool:
-    """Whether a figure is drawn unasked: a curve needs several points."""
+    """Whether `auto` draws a figure: a curve needs several points."""
     can_be_drawn: bool = FIGURES.load(name).can_be_drawn(data)
     return can_be_drawn and (name != "known-rows" or has_several_points(data))
 
 
 def page_figures(data: FigureData, chosen: str) -> tuple[list[tuple[str, str]], list[str]]:
-    """Title and SVG of every figure that applies; and what to say where there are none."""
+    """Title and SVG of every figure that applies, and notes on those that cannot be drawn."""
     names = [name for name in FIGURES.names if is_suited(name, data)] if chosen == AUTO else [chosen]
     drawn: list[tuple[str, str]] = []
     notes: list[str] = []

@@ -295,5 +295,5 @@ def cells_by(
 def runs_in_words(cells: Sequence[Cell]) -> str:
     low, high = min(cell.runs for cell in cells), max(cell.runs for cell in cells)
     if high == 1:
-        return "one run a cell"
+        return "single run"
     return f"mean ± std over {high} seeds" if low == high else f"mean ± std over {low} to {high} seeds"

@@ -62,10 +62,12 @@ def wins(rows: Sequence[Row], titles: Sequence[str], shown: Quantity) -> list[st
     if len(compared) < 2 or shown.better is None:
         return []
     counts = [(title, sum(cells[i].is_best for cells in compared)) for i, title in enumerate(titles)]
-    parts = [f"{title} {count}" for title, count in sorted(counts, key=lambda pair: -pair[1]) if count]
+    parts = [
+        f"{title} {count} of {len(compared)}" for title, count in sorted(counts, key=lambda pair: -pair[1]) if count
+    ]
     open_rows = sum(not any(cell.is_best for cell in cells) for cells in compared)
-    parts += [f"none beyond noise in {open_rows}"] if open_rows else []
-    return [f"Best of its row, out of {len(compared)}: {', '.join(parts)}."]
+    parts += [f"no clear winner in {open_rows}"] if open_rows else []
+    return [f"Rows won: {', '.join(parts)}."]
 
 
 def p_value(cell: Cell, other: Cell) -> float | None:

@@ -79,7 +79,7 @@ def test_json_has_tables_claims_health_and_commands(report: Report) -> None:
     scores = [score(0.7), score(0.5, "tips", rho=0.2), logging(0.2)]
     told = json.loads(report(scores, "--format", "json", "--check", "wce-s2bl > 60").stdout)
     (table,) = told["tables"]
-    assert table["caption"] == "Argmax accuracy in %, one run a cell"
+    assert table["caption"] == "Argmax accuracy in %, single run"
     assert [column["name"] for column in table["columns"]] == ["wce-s2bl", "tips", "logging-policy"]
     first = table["rows"][0]
     assert first["keys"] == {"dataset": "sample", "τ": 10.0, "ρ": 0.02}

@@ -82,8 +82,8 @@ def test_page_has_tables_figures_verdicts_claims_and_commands(page: Page) -> Non
     assert outline.elements.count("table") == 3  # argmax and sampled accuracy, estimates
     assert outline.elements.count("figure") == outline.elements.count("svg") == 3  # no curve of one point
     for words in (
-        "Argmax accuracy in %, one run a cell",
-        "Sampled accuracy in %, one run a cell",
+        "Argmax accuracy in %, single run",
+        "Sampled accuracy in %, single run",
         "Expected reward estimated from the log",
         "caution sample",
         "only 80 effective rows of 1,000",

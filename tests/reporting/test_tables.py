@@ -51,13 +51,13 @@ def test_table_by_hand(report: Report) -> None:
         "| sample  | 10 | 0.02 | **73.00 ± 3.61** | <u>62.00 ± 2.83</u> |                  25.00 |\n"
         "| sample  | 10 | 0.2  |        **80.00** |                   – |                  25.00 |\n"
         "\n"
-        "Best of its row, out of 2: WCE-S2BL 2.\n"
+        "Rows won: WCE-S2BL 2 of 2.\n"
     )
 
 
 def test_one_run_has_no_deviation(report: Report) -> None:
     ran = report([score(0.5)])
-    assert ran.stdout.startswith("Argmax accuracy in %, one run a cell\n")
+    assert ran.stdout.startswith("Argmax accuracy in %, single run\n")
     assert _table(ran)[1] == ["sample", "10", "0.02", "50.00", "–"]
 
 
@@ -81,7 +81,7 @@ def test_best_within_noise_is_not_bold(report: Report) -> None:
     seeds += [score(value, "tips", seed) for seed, value in enumerate((0.6, 0.75))]
     ran = report([*seeds, score(0.9, seed=5, rho=0.2), score(0.5, "tips", seed=5, rho=0.2)])
     assert [cell.startswith("**") for row in _table(ran)[1:] for cell in row[3:5]] == [False, False, True, False]
-    assert ran.stdout.endswith("Best of its row, out of 2: WCE-S2BL 1, none beyond noise in 1.\n")
+    assert ran.stdout.endswith("Rows won: WCE-S2BL 1 of 2, no clear winner in 1.\n")
 
 
 def test_lone_value_is_not_bold(report: Report) -> None:
@@ -141,7 +141,7 @@ def test_logging_column_is_of_drawn_actions_whatever_the_metric(report: Report) 
     ]
     assert _table(report(scores))[1][3:] == ["**50.00**", "25.00"]
     ran = report(scores, "--metric", "sampled-accuracy")
-    assert ran.stdout.startswith("Sampled accuracy in %, one run a cell\n")
+    assert ran.stdout.startswith("Sampled accuracy in %, single run\n")
     assert _table(ran)[1][3:] == ["**40.00**", "25.00"]
 
 
@@ -406,7 +406,7 @@ def test_table_2_of_the_paper(report: Report) -> None:
         assert [cell.startswith("**") for cell in row[3:]] == [at == first and p <= 0.05 for at in range(6)]
         assert [cell.startswith("<u>") for cell in row[3:]] == [at == second and p <= 0.05 for at in range(6)]
     # On CIFAR-10 at τ = 1, WCE-S2BL and KL-S2BL are within noise: 85.01 ± 0.37 and 84.60 ± 0.65, and the reverse.
-    assert ran.stdout.endswith("\n\nBest of its row, out of 8: WCE-S2BL 6, none beyond noise in 2.\n")
+    assert ran.stdout.endswith("\n\nRows won: WCE-S2BL 6 of 8, no clear winner in 2.\n")
 
 
 def _welch(one: tuple[float, float], other: tuple[float, float]) -> float:
@@ -429,7 +429,7 @@ def test_regularisers_alone_stand_beside_the_whole(report: Report) -> None:
     methods = {"kl-only": 0.3, "wce-only": 0.6, "kl-s2bl": 0.5, "wce-s2bl": 0.7}
     scores = [score(value, method, tau=tau) for method, value in methods.items() for tau in (1.0, 5.0)]
     ran = report([*scores, logging(0.2)])
-    assert ran.stdout.startswith("Argmax accuracy in %, one run a cell, ρ = 0.02\n")
+    assert ran.stdout.startswith("Argmax accuracy in %, single run, ρ = 0.02\n")
     assert _table(ran) == [
         ["dataset", "τ", *map(title_of, ("wce-s2bl", "wce-only", "kl-s2bl", "kl-only"))],
         ["sample", "1", "**70.00**", "<u>60.00</u>", "50.00", "30.00"],
@@ -467,9 +467,7 @@ def test_ratio_of_missing_to_known_rows(report: Report) -> None:
 
 def test_estimates_with_intervals_truth_and_health(report: Report) -> None:
     ran = report(ope_scores())
-    assert ran.stdout.startswith(
-        "Expected reward estimated from the log: one run a cell, with 95 % intervals (normal)\n"
-    )
+    assert ran.stdout.startswith("Expected reward estimated from the log: single run, with 95 % intervals (normal)\n")
     header, *rows = _table(ran)
     assert header == ["dataset", "τ", "ρ", "estimator", "WCE-S2BL", "Truncated IPS", "Logging policy"]
     told = {row[3]: row[4:] for row in rows}
@@ -500,7 +498,7 @@ def test_lower_bound_alone_is_shown_as_one(report: Report) -> None:
 
 def test_one_estimator_as_a_table_of_methods(report: Report) -> None:
     ran = report(ope_scores(), "--table", "main", "--metric", "ips")
-    assert ran.stdout.startswith("Expected reward by IPS, one run a cell\n")
+    assert ran.stdout.startswith("Expected reward by IPS, single run\n")
     assert _table(ran)[1][3:] == ["**0.7120**", "<u>0.6120</u>", "0.2500"]
 
 
@@ -511,7 +509,7 @@ def test_lowest_risk_is_the_best(report: Report) -> None:
 
 def test_a_strangers_metric_has_no_best(report: Report) -> None:
     ran = report([score(7.0, metric="regret"), score(8.0, "tips", metric="regret")])
-    assert ran.stdout.startswith("Regret, one run a cell\n")
+    assert ran.stdout.startswith("Regret, single run\n")
     assert _table(ran)[1][3:] == ["7.0000", "8.0000", "–"]
 
 
@@ -530,7 +528,7 @@ def test_bins_of_weights_have_a_row_each(report: Report) -> None:
     scores = [score(0.5), *weight_shares((0.2, 0.7, 0.1, 0.0))]
     ran = report(scores, *words)
     assert ran.code == 0
-    assert ran.stdout.startswith("Share of the known rows by weight in %, one run a cell\n")
+    assert ran.stdout.startswith("Share of the known rows by weight in %, single run\n")
     assert [row[3:5] for row in _table(ran)] == [
         ["bin", "WCE-S2BL"], ["0", "20.00"], ["1", "70.00"], ["2", "10.00"], ["3", "0.00"]
     ]  # fmt: skip

@@ -20,8 +20,8 @@ _NO_KEYS = ("method", "value", "stderr", "low", "high", "note", "metric", "seed"
 _ALONE, _WHOLE = "-only", "-s2bl"
 
 SIGNIFICANCE_NOTE = (
-    "† differs from the best of its row beyond noise (5 % for the row): Welch's t over seeds, or over standard errors "
-    "where there is one run."
+    "† differs significantly from the best in its row (5 % per row): Welch's t-test over seeds, or over the standard "
+    "errors of single runs."
 )
 
 

@@ -85,4 +85,4 @@ def _numbers_in_words(scores: pl.DataFrame, rows: list[Row]) -> str:
     if not levels or max(cell.runs for cell in cells) > 1:
         return runs_in_words(cells)
     percent = " and ".join(f"{100 * level:g} %" for level in levels)
-    return f"one run a cell, with {percent} intervals ({one_line(', '.join(kinds), 80)})"
+    return f"single run, with {percent} intervals ({one_line(', '.join(kinds), 80)})"
