@@ -172,6 +172,6 @@ def test_significance_marks_the_table(report: Report) -> None:
     assert _rows(ran)[1][3:6] == ["70.00", "50.00 †", "69.00"]
     assert "†" not in plain.stdout
     assert ran.stdout.endswith(
-        "† differs significantly from the best in its row (5 % per row): Welch's t-test over seeds, or over the standard "
-        "errors of single runs.\n"
+        "† differs significantly from the best in its row (5 % per row): Welch's t-test over seeds, or over the "
+        "standard errors of single runs.\n"
     )
