@@ -26,6 +26,10 @@ class SelectedRows:
     is_test: Mask  # (rows of the log,)
     sample: LoggedSample
 
+    def chosen_of(self, rows: int) -> Mask:
+        """Which rows of a file to score that has as many rows as the log, or the scored ones alone."""
+        return np.ones(rows, bool) if rows == self.sample.rows else self.mask
+
 
 @contextmanager
 def all_faults_reported(log: Log) -> Iterator[None]:
