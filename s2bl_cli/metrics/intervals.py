@@ -8,7 +8,7 @@ from statistics import NormalDist
 import numpy as np
 
 from s2bl_cli.contract.scores import BIN
-from s2bl_cli.metrics.estimate import Estimate, Terms
+from s2bl_cli.metrics.estimate import Estimate
 from s2bl_cli.metrics.sample import Floats
 
 NORMAL, BERNSTEIN, BOOTSTRAP, LOWER_BOUND = "normal", "bernstein", "bootstrap", "lower-bound"
@@ -83,12 +83,10 @@ def bernstein_half_width(error: float, count: int, width: float, delta: float) -
 
 def _bootstrap(estimates: Sequence[Estimate], settings: IntervalSettings) -> dict[int, Floats]:
     """The estimates on rows drawn with replacement, (draws,) each, by their place among the estimates."""
-    by_rows: dict[int, dict[int, Terms]] = {}
-    for i, estimate in enumerate(estimates):
-        if estimate.terms is not None:
-            by_rows.setdefault(estimate.rows, {})[i] = estimate.terms
+    resampled = {i: estimate.terms for i, estimate in enumerate(estimates) if estimate.terms is not None}
     replicates: dict[int, Floats] = {}
-    for members in by_rows.values():
+    for rows in {estimates[i].rows for i in resampled}:
+        members = {i: terms for i, terms in resampled.items() if estimates[i].rows == rows}
         values = np.concatenate([terms.values for terms in members.values()])  # (all terms, rows)
         ends = np.cumsum([len(terms.values) for terms in members.values()])
         means = np.split(_resampled_means(values, settings), ends[:-1])  # (terms, draws) each
