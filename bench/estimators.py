@@ -31,12 +31,10 @@ from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_p
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, of_policy
 from s2bl_cli.evaluation.evaluate import Evaluation, score_on_log
 from s2bl_cli.evaluation.settings import EvaluateSettings
-from s2bl_cli.metrics.columns import PI, VALUE_HAT
-from s2bl_cli.metrics.estimate import Terms
+from s2bl_cli.metrics.estimate import IntervalSettings, Terms, intervals
 from s2bl_cli.metrics.estimators.os import shrunk
 from s2bl_cli.metrics.estimators.switch_dr import switched
-from s2bl_cli.metrics.intervals import IntervalSettings, intervals
-from s2bl_cli.metrics.sample import LoggedSample, ScoredPolicy
+from s2bl_cli.metrics.sample import PI, VALUE_HAT, LoggedSample, ScoredPolicy
 from s2bl_cli.registry import ESTIMATORS
 
 NU, SWITCH, SHRINKAGE = 0.05, 1.5, 4.0

@@ -15,14 +15,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from s2bl_cli.metrics.columns import PI, VALUE_HAT
-from s2bl_cli.metrics.estimate import Estimate, Terms, difference, mean_estimate, standard_error
+from s2bl_cli.metrics.estimate import (
+    Estimate,
+    IntervalSettings,
+    Terms,
+    bernstein_half_width,
+    difference,
+    intervals,
+    mean_estimate,
+    normal_quantile,
+    standard_error,
+)
 from s2bl_cli.metrics.estimators import dr, ppi_dr, switch_dr
 from s2bl_cli.metrics.estimators import os as shrinkage
-from s2bl_cli.metrics.intervals import IntervalSettings, bernstein_half_width, intervals, normal_quantile
 from s2bl_cli.metrics.metric import Metric
 from s2bl_cli.metrics.missing_feedback import completed, mismatch
-from s2bl_cli.metrics.sample import KnownRows, LoggedSample, ScoredPolicy
+from s2bl_cli.metrics.sample import PI, VALUE_HAT, KnownRows, LoggedSample, ScoredPolicy
 from s2bl_cli.registry import ESTIMATORS
 
 

@@ -21,11 +21,10 @@ from s2bl_cli.evaluation.fitted_models import fit_models
 from s2bl_cli.evaluation.row_pass import Advance, write_columns
 from s2bl_cli.evaluation.selection import SelectedRows, select_rows
 from s2bl_cli.evaluation.settings import EvaluateSettings
-from s2bl_cli.metrics.columns import VALUE_HAT
-from s2bl_cli.metrics.intervals import BOOTSTRAP, IntervalSettings, intervals
+from s2bl_cli.metrics.estimate import BOOTSTRAP, IntervalSettings, intervals
 from s2bl_cli.metrics.metric import LABELS, VALUE, Metric
 from s2bl_cli.metrics.missing_feedback import mismatch
-from s2bl_cli.metrics.sample import ScoredPolicy
+from s2bl_cli.metrics.sample import VALUE_HAT, ScoredPolicy
 from s2bl_cli.registry import METRICS
 from s2bl_cli.settings import recorded, recorded_changes
 

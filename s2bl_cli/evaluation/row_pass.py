@@ -1,7 +1,7 @@
 """The one pass over a log's contexts, for all policies at once: it writes the columns that metrics are computed from.
 
 A batch of contexts is converted once, for the policies, the reward model and the model of missingness alike. What is
-kept are the columns, at most 25 bytes per row and policy (`metrics/columns.py`), and 8 bytes per row for the models.
+kept are the columns, at most 25 bytes per row and policy (`metrics/sample.py`), and 8 bytes per row for the models.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,8 +19,7 @@ from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, UNIFORM_CANDIDATE,
 from s2bl_cli.evaluation.fitted_models import FittedModels
 from s2bl_cli.evaluation.policy_bank import PolicyBank
 from s2bl_cli.evaluation.selection import SelectedRows
-from s2bl_cli.metrics.columns import Array, Column, LogBatch, PolicyBatch, Probabilities
-from s2bl_cli.metrics.sample import LoggedSample
+from s2bl_cli.metrics.sample import Array, Column, LogBatch, LoggedSample, PolicyBatch, Probabilities
 from s2bl_cli.policies.context_tensor import context_tensor
 
 _NUMBERS_AT_ONCE = 1 << 22  # rows × actions of one policy

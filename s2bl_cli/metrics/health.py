@@ -10,10 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from s2bl_cli.metrics.columns import PI, UNSUPPORTED, Column
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
 from s2bl_cli.metrics.metric import COUNT, HEALTH, PERCENT, PLAIN, WEIGHT, Compute, Metric, Unit, by_name
-from s2bl_cli.metrics.sample import Floats, ScoredPolicy
+from s2bl_cli.metrics.sample import PI, UNSUPPORTED, Column, Floats, ScoredPolicy
 
 TRUST, CAUTION, NO_TRUST = 2, 1, 0
 VERDICTS = {TRUST: "trust", CAUTION: "caution", NO_TRUST: "do not trust"}

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from s2bl_cli.metrics.columns import Mask
 from s2bl_cli.metrics.estimate import Terms, Values, mean_estimate
-from s2bl_cli.metrics.sample import Floats, ScoredPolicy
+from s2bl_cli.metrics.sample import Floats, Mask, ScoredPolicy
 
 _SURPRISE = 3.5  # standard errors: by chance in 1 of 1,000 logs, for two figures
 

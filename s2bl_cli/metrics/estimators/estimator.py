@@ -6,11 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 
-from s2bl_cli.metrics.columns import PI, VALUE_HAT
 from s2bl_cli.metrics.estimate import Estimate, Terms, Values
 from s2bl_cli.metrics.metric import PLAIN, VALUE, Metric
 from s2bl_cli.metrics.missing_feedback import completed
-from s2bl_cli.metrics.sample import Floats, KnownRows, ScoredPolicy
+from s2bl_cli.metrics.sample import PI, VALUE_HAT, Floats, KnownRows, ScoredPolicy
 
 __all__ = ["Floats", "KnownRows", "Terms", "Values", "estimator"]  # the words of an estimator's file
 
