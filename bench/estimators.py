@@ -150,9 +150,9 @@ def estimate_of(name, policy):
     """Ours, with OBP's parameters."""
     rows = policy.known_rows
     if name == "switch-dr":
-        return Terms(switched(rows, SWITCH)[None]).estimate
+        return Terms([switched(rows, SWITCH)]).estimate
     if name == "os":
-        return Terms((shrunk(rows.w, SHRINKAGE) * rows.r)[None]).estimate
+        return Terms([shrunk(rows.w, SHRINKAGE) * rows.r]).estimate
     (estimate,) = ESTIMATORS.load(name).compute(policy)
     return estimate
 

@@ -23,16 +23,16 @@ NORMAL, BERNSTEIN, BOOTSTRAP, LOWER_BOUND = "normal", "bernstein", "bootstrap", 
 _COUNTS_AT_ONCE = 1 << 18  # numbers: what the bootstrap holds at a time stays in the processor's cache
 _STEP = 1e-30
 
-Values = npt.NDArray[Any]  # (terms, …) real or complex
+Values = npt.NDArray[Any]  # real or complex
 
 
 @dataclass(frozen=True)
 class Terms:
     """What an estimator averages over the rows, and what it makes of the averages."""
 
-    values: Floats  # (terms, n)
-    # (terms, …) → (…); analytic, so that it can be differentiated
-    of_means: Callable[[Values], Values] = lambda means: means[0]
+    values: Sequence[Floats]  # (n,) each
+    # of as many means as there are terms; analytic, so that it can be differentiated
+    of_means: Callable[..., Values] = lambda mean: mean
     width: float | None = None  # of the interval that a mean's values lie in; None for what is no unbiased mean
     lower_bound: Callable[[float], float] | None = None  # δ → the estimator's own bound
     biased: bool = False  # so that an interval around the estimate would miss the value: only its own bound counts
@@ -40,12 +40,13 @@ class Terms:
 
     @property
     def estimate(self) -> "Estimate":
-        means = self.values.mean(axis=1)
+        means = np.array([values.mean() for values in self.values])
         with np.errstate(all="ignore"):  # where the estimate is no number, neither is its influence
-            value = float(self.of_means(means))
+            value = float(self.of_means(*means))
             moved = means[:, None] + 1j * _STEP * np.eye(len(means))  # (terms, terms)
-            gradient = self.of_means(moved).imag / _STEP
-            influence = gradient @ (self.values - means[:, None])  # (n,)
+            gradient = self.of_means(*moved).imag / _STEP
+            parts = (slope * (t - mean) for slope, t, mean in zip(gradient, self.values, means, strict=True))
+            influence = np.asarray(sum(parts))  # (n,)
         return Estimate(value, len(influence), influence, self.note, terms=self)
 
 
@@ -161,12 +162,12 @@ def _bootstrap(estimates: Sequence[Estimate], settings: IntervalSettings) -> dic
     replicates: dict[int, Floats] = {}
     for rows in {estimates[i].rows for i in resampled}:
         members = {i: terms for i, terms in resampled.items() if estimates[i].rows == rows}
-        values = np.concatenate([terms.values for terms in members.values()])  # (all terms, rows)
+        values = np.stack([values for terms in members.values() for values in terms.values])  # (all terms, rows)
         ends = np.cumsum([len(terms.values) for terms in members.values()])
         means = np.split(_resampled_means(values, settings), ends[:-1])  # (terms, draws) each
         for (i, terms), term_means in zip(members.items(), means, strict=True):
             with np.errstate(all="ignore"):
-                drawn = terms.of_means(term_means)
+                drawn = terms.of_means(*term_means)
             if np.isfinite(drawn).any():
                 replicates[i] = drawn[np.isfinite(drawn)]
     return replicates
