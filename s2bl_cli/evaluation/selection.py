@@ -3,16 +3,13 @@
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
 from s2bl_cli.contract.logs.reading import Log, all_faults_reported
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.settings import AUTO
-from s2bl_cli.metrics.sample import LoggedSample
+from s2bl_cli.metrics.sample import LoggedSample, Mask
 
 _COLUMNS = ("action", "propensity", "cost", "label", "split")
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)

@@ -46,11 +46,9 @@ def mismatch(policy: ScoredPolicy) -> str | None:
     if rows is None or observed is None:
         return None
     o = policy.sample.known / observed.astype(np.float64)
-    worst = 0.0
-    for g in (rows.w, rows.w * rows.r):
-        gap = mean_estimate((o / o.mean() - 1) * (g - g.mean()))  # the mean of g changes the error alone
-        if gap.stderr:
-            worst = max(worst, abs(gap.value) / gap.stderr)
+    # The mean of g changes the error alone.
+    gaps = [mean_estimate((o / o.mean() - 1) * (g - g.mean())) for g in (rows.w, rows.w * rows.r)]
+    worst = max((abs(gap.value) / gap.stderr for gap in gaps if gap.stderr), default=0.0)
     if worst <= _SURPRISE:
         return None
     return f"the model of missingness does not fit: weighted by it, known rows are {worst:.0f} standard errors off"
