@@ -40,7 +40,7 @@ class Candidate:
         return Source("policy", hashlib.sha256(word.encode()).hexdigest(), word)
 
     def facts(self, log: Log) -> dict[str, Any]:
-        """Its columns in a score. What is no policy file does not say how it was trained: its name is its method, its
+        """Its columns in a score. A policy without a policy file does not say how it was trained: its name is its method, its
         data the log's."""
         if self.loaded is not None:
             return policy_facts(self.loaded)
@@ -140,7 +140,7 @@ def _log_settings(log: Log) -> dict[str, Any]:
 
 
 def _data_settings(step: Step) -> dict[str, Any]:
-    """Which data, as far back as the lineage tells: make-logs' dataset and τ, or the foreign file's name; and how the
+    """Which data, as far back as the lineage goes: make-logs' dataset and τ, or the foreign file's name; and how the
     log was masked and made."""
     made = step.origin("make-logs")
     settings = {**step_settings(step.origin("mask"), "mask."), **step_settings(made, "logs.")}
