@@ -40,8 +40,8 @@ class Candidate:
         return Source("policy", hashlib.sha256(word.encode()).hexdigest(), word)
 
     def facts(self, log: Log) -> dict[str, Any]:
-        """Its columns in a score. A policy without a policy file does not say how it was trained: its name is its method, its
-        data the log's."""
+        """Its columns in a score. A policy without a policy file does not say how it was trained: its name is its
+        method, its data the log's."""
         if self.loaded is not None:
             return policy_facts(self.loaded)
         settings = _log_settings(log)
