@@ -22,10 +22,9 @@ import cell_fits
 import numpy as np
 import torch
 
-from s2bl_cli.metrics.columns import PI, VALUE_HAT
-from s2bl_cli.metrics.intervals import IntervalSettings, intervals
+from s2bl_cli.metrics.estimate import IntervalSettings, intervals
 from s2bl_cli.metrics.missing_feedback import mismatch
-from s2bl_cli.metrics.sample import LoggedSample, ScoredPolicy
+from s2bl_cli.metrics.sample import PI, VALUE_HAT, LoggedSample, ScoredPolicy
 from s2bl_cli.registry import ESTIMATORS
 from s2bl_cli.reward_models.observation_model import (
     _HIDDEN,

@@ -31,12 +31,10 @@ from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_p
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, of_policy
 from s2bl_cli.evaluation.evaluate import Evaluation, score_on_log
 from s2bl_cli.evaluation.settings import EvaluateSettings
-from s2bl_cli.metrics.columns import PI, VALUE_HAT
-from s2bl_cli.metrics.estimate import Terms
+from s2bl_cli.metrics.estimate import IntervalSettings, Terms, intervals
 from s2bl_cli.metrics.estimators.os import shrunk
 from s2bl_cli.metrics.estimators.switch_dr import switched
-from s2bl_cli.metrics.intervals import IntervalSettings, intervals
-from s2bl_cli.metrics.sample import LoggedSample, ScoredPolicy
+from s2bl_cli.metrics.sample import PI, VALUE_HAT, LoggedSample, ScoredPolicy
 from s2bl_cli.registry import ESTIMATORS
 
 NU, SWITCH, SHRINKAGE = 0.05, 1.5, 4.0
@@ -152,9 +150,9 @@ def estimate_of(name, policy):
     """Ours, with OBP's parameters."""
     rows = policy.known_rows
     if name == "switch-dr":
-        return Terms(switched(rows, SWITCH)[None]).estimate
+        return Terms([switched(rows, SWITCH)]).estimate
     if name == "os":
-        return Terms((shrunk(rows.w, SHRINKAGE) * rows.r)[None]).estimate
+        return Terms([shrunk(rows.w, SHRINKAGE) * rows.r]).estimate
     (estimate,) = ESTIMATORS.load(name).compute(policy)
     return estimate
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeGuard
 
@@ -54,6 +54,14 @@ class Step:
         while step is not None and step.command != command:
             step = step.inputs[0].step if step.inputs else None
         return step
+
+
+def all_sources(inputs: Iterable[Source]) -> Iterator[Source]:
+    """The inputs, and those that they were made from, as far back as is known."""
+    for source in inputs:
+        yield source
+        if source.step is not None:
+            yield from all_sources(source.step.inputs)
 
 
 def step_of(command: str, settings: Mapping[str, Any], inputs: tuple[Source, ...] = ()) -> Step:

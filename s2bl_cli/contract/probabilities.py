@@ -21,12 +21,13 @@ from s2bl_cli.contract.input_files import InputFile, open_input
 from s2bl_cli.contract.lineage import Source
 from s2bl_cli.contract.logs.arrays import fixed_binary_view
 from s2bl_cli.contract.logs.decoding import row_group_sizes, stream_batches
-from s2bl_cli.contract.parquet_files import PARQUET_MAGIC, document_of, open_parquet
+from s2bl_cli.contract.parquet_files import PARQUET_MAGIC, damaged, document_of, open_parquet
 from s2bl_cli.errors import ContractError, one_line
 
 SUM_TOLERANCE = 1e-3  # float32 sums over thousands of actions; unnormalised scores are off by far more
 
 Floats = npt.NDArray[np.float32]
+Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -87,6 +88,29 @@ class ProbabilityFile:
                 f"{self.name}: each row must hold probabilities that sum to 1: {int(bad.sum()):,} rows of {len(bad):,} "
                 f"do not, the first is row {at + first} with a sum of {sums[first]:g}; normalise them"
             )
+
+
+class ProbabilityReader:
+    """Chosen rows of a file in order, as many at a time as are asked for."""
+
+    def __init__(self, file: ProbabilityFile, chosen: Mask, actions: int, batch_rows: int) -> None:
+        self._file = file
+        self._chosen = chosen  # (rows of the file,)
+        self._pieces = file.batches(actions, batch_rows)
+        self._start = 0  # of the next piece, in the file
+        self._waiting: Floats = np.empty((0, actions), np.float32)
+
+    def read(self, count: int) -> Floats:
+        while len(self._waiting) < count:
+            piece = next(self._pieces, None)
+            if piece is None:
+                fault = ValueError(f"{self._start} rows, where its footer says {self._file.rows}")
+                raise damaged(self._file.name, fault)
+            stop = self._start + len(piece)
+            self._waiting = np.concatenate([self._waiting, piece[self._chosen[self._start : stop]]])
+            self._start = stop
+        read, self._waiting = self._waiting[:count], self._waiting[count:]
+        return read
 
 
 def _floats(column: pa.Array) -> Floats:

@@ -1,45 +1,58 @@
-"""What is scored: policy files, the logging policy, the uniform one, and other tools' probabilities."""
+"""What is scored: policy files, the logging policy, the uniform one, and other tools' probabilities; and the columns of
+a score that their lineages have: what was trained on which data, and how."""
 
 import hashlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from s2bl_cli.contract.lineage import Source, Step
+from s2bl_cli.contract.lineage import Source, Step, all_sources
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy, read_policy
 from s2bl_cli.contract.probabilities import ProbabilityFile, is_probability_file, open_probabilities
 from s2bl_cli.contract.scores import LOGGING_POLICY
+from s2bl_cli.contract.settings_text import encode_settings, named_settings, step_settings, train_settings
 from s2bl_cli.errors import ContractError
-from s2bl_cli.evaluation.facts import UNIFORM, logging_facts, policy_facts, untrained_facts
 from s2bl_cli.evaluation.selection import SelectedRows
+from s2bl_cli.objectives.methods import method_name
 
 LOGGING = "logging"  # as a policy's name on the command line
+UNIFORM = "uniform"  # the policy that draws every action equally often
+SUPERVISED = "supervised"  # the method of a policy that make-logs fitted to labels
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One policy to score, and its columns in the scores. Exactly one of the last two is there, or none for the logging
-    and the uniform policy."""
+    """One policy to score. Exactly one of the last two is there, or none for the logging and the uniform policy."""
 
     name: str
-    facts: Callable[[Log], dict[str, Any]]
     loaded: LoadedPolicy | None = None
     probabilities: ProbabilityFile | None = None
 
     @property
     def source(self) -> Source:
-        """As an input in a lineage. A policy that is a word has the word's digest: the command can be told again."""
+        """As an input in a lineage. A policy that is a word has the word's digest: the command can be repeated."""
         file = self.loaded or self.probabilities
         if file is not None:
             return file.source
         word = UNIFORM if self.name == UNIFORM else LOGGING
         return Source("policy", hashlib.sha256(word.encode()).hexdigest(), word)
 
+    def facts(self, log: Log) -> dict[str, Any]:
+        """Its columns in a score. A policy without a policy file does not say how it was trained: its name is its
+        method, its data the log's."""
+        if self.loaded is not None:
+            return policy_facts(self.loaded)
+        settings = _log_settings(log)
+        if self is LOGGING_CANDIDATE:
+            settings["model"] = settings.get("logs.logging_model")
+        digest = None if self.probabilities is None else self.source.sha256
+        return _facts(self.name, digest, self.name.removesuffix(".parquet"), settings)
 
-LOGGING_CANDIDATE = Candidate(LOGGING_POLICY, logging_facts)
-UNIFORM_CANDIDATE = Candidate(UNIFORM, lambda log: untrained_facts(UNIFORM, None, log))
+
+LOGGING_CANDIDATE = Candidate(LOGGING_POLICY)
+UNIFORM_CANDIDATE = Candidate(UNIFORM)
 
 
 @contextmanager
@@ -55,12 +68,12 @@ def _candidate(name: str, stack: ExitStack) -> Candidate:
         return UNIFORM_CANDIDATE
     if is_probability_file(name):
         file = stack.enter_context(open_probabilities(name))
-        return Candidate(file.name, lambda log: untrained_facts(file.name, file.source.sha256, log), probabilities=file)
+        return Candidate(file.name, probabilities=file)
     return of_policy(read_policy(name))
 
 
 def of_policy(loaded: LoadedPolicy) -> Candidate:
-    return Candidate(loaded.name, lambda log: policy_facts(loaded), loaded)
+    return Candidate(loaded.name, loaded)
 
 
 def check_fit(candidates: Sequence[Candidate], log: Log, rows: SelectedRows) -> None:
@@ -87,16 +100,53 @@ def trained_on(candidate: Candidate, log: Log) -> bool:
     """Whether the policy was trained on this log's train rows, or on another copy of them (masked otherwise)."""
     if candidate.loaded is None:
         return False
-    learned = set(_log_digests(candidate.loaded.policy.lineage))
-    scored = {source.sha256 for source in log.sources}
-    for step in log.lineages:
-        scored |= set() if step is None else set(_log_digests(step))
+    learned, scored = (
+        {source.sha256 for source in all_sources(inputs) if source.role == "logs"}
+        for inputs in (candidate.loaded.policy.lineage.inputs, log.sources)
+    )
     return bool(learned & scored)
 
 
-def _log_digests(step: Step) -> Iterator[str]:
-    for source in step.inputs:
-        if source.role == "logs":
-            yield source.sha256
-        if source.step is not None:
-            yield from _log_digests(source.step)
+def policy_facts(loaded: LoadedPolicy) -> dict[str, Any]:
+    """Of a policy file: the data and the settings of its training."""
+    policy, step = loaded.policy, loaded.policy.lineage
+    rows, known, model = policy.training_rows, policy.training_known, policy.network.model
+    sizes = {"rho": round(known / rows, 6), "known": known, "missing": rows - known} if rows else {}
+    trained = train_settings(step) if step.command == "train" else {}
+    asked = named_settings(policy.asked, "asked.")
+    settings = {**trained, **asked, **_data_settings(step), **sizes, "model": model}
+    return _facts(loaded.name, loaded.source.sha256, _method(trained, model), settings, step.settings.get("seed"))
+
+
+def _facts(policy: str, sha256: str | None, method: str, settings: dict[str, Any], seed: Any = None) -> dict[str, Any]:
+    return {
+        "policy": policy,
+        "policy_sha256": sha256,
+        "method": method,
+        "seed": seed if isinstance(seed, int) and not isinstance(seed, bool) else None,
+        "settings": encode_settings(settings),
+    }
+
+
+def _method(trained: dict[str, Any], model: str) -> str:
+    risk, reg, reg_rows = trained.get("risk"), trained.get("reg"), trained.get("reg_rows", "all")
+    named = method_name(risk, reg, reg_rows, deep=model.startswith("resnet")) if risk and reg else SUPERVISED
+    return str(trained.get("method", named))
+
+
+def _log_settings(log: Log) -> dict[str, Any]:
+    step = log.lineages[0]
+    return {"dataset": log.stem} if step is None else _data_settings(step)
+
+
+def _data_settings(step: Step) -> dict[str, Any]:
+    """Which data, as far back as the lineage goes: make-logs' dataset and τ, or the foreign file's name; and how the
+    log was masked and made."""
+    made = step.origin("make-logs")
+    settings = {**step_settings(step.origin("mask"), "mask."), **step_settings(made, "logs.")}
+    if made is not None:
+        return {**settings, "dataset": settings.get("logs.dataset"), "tau": settings.get("logs.tau")}
+    while step.inputs and step.inputs[0].step is not None:
+        step = step.inputs[0].step
+    name = step.inputs[0].name if step.inputs else None
+    return {**settings, "dataset": name.removesuffix(".parquet") if name else None}

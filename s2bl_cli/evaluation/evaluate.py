@@ -4,7 +4,8 @@ A log is read twice: without its contexts, for which rows there are; with them, 
 models are needed, once more before that, for the sample they are fitted on.
 """
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -13,19 +14,17 @@ import torch
 from s2bl_cli.contract.lineage import Step, step_of
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.contract.logs.reading import Log, open_logs
-from s2bl_cli.contract.scores import Score
+from s2bl_cli.contract.scores import BIN, Score
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, Candidate, check_fit, trained_on
 from s2bl_cli.evaluation.fitted_models import fit_models
 from s2bl_cli.evaluation.row_pass import Advance, write_columns
-from s2bl_cli.evaluation.scores import policy_scores
 from s2bl_cli.evaluation.selection import SelectedRows, select_rows
 from s2bl_cli.evaluation.settings import EvaluateSettings
-from s2bl_cli.metrics.columns import VALUE_HAT
-from s2bl_cli.metrics.intervals import IntervalSettings
+from s2bl_cli.metrics.estimate import BOOTSTRAP, IntervalSettings, intervals
 from s2bl_cli.metrics.metric import LABELS, VALUE, Metric
 from s2bl_cli.metrics.missing_feedback import mismatch
-from s2bl_cli.metrics.sample import ScoredPolicy
+from s2bl_cli.metrics.sample import VALUE_HAT, ScoredPolicy
 from s2bl_cli.registry import METRICS
 from s2bl_cli.settings import recorded, recorded_changes
 
@@ -107,6 +106,46 @@ def score_on_log(
             evaluation.warnings.append(f"{candidate.name} on {log.name}: {fault}; its intervals are too narrow")
             policy = replace(policy, concerns=(*policy.concerns, fault))
         evaluation.scores += policy_scores(candidate, policy, metrics, log, rows.split, interval)
+
+
+def policy_scores(
+    candidate: Candidate,
+    policy: ScoredPolicy,
+    metrics: Sequence[Metric],
+    log: Log,
+    split: str,
+    settings: IntervalSettings,
+) -> Iterator[Score]:
+    """In the order of the metrics. What cannot be measured, or is no number, has no score."""
+    facts = candidate.facts(log)
+    measured = (
+        (metric.name, estimate)
+        for metric in metrics
+        if metric.is_measurable(policy)
+        for estimate in metric.compute(policy)
+        if math.isfinite(estimate.value)
+    )
+    # The bootstrap draws once for all; other intervals need no more than one estimate's terms in memory.
+    groups = [list(measured)] if settings.kind == BOOTSTRAP else ([named] for named in measured)
+    for group in groups:
+        made = intervals([estimate for _, estimate in group], settings)
+        for (name, estimate), interval in zip(group, made, strict=True):
+            yield Score(
+                **facts,
+                log=log.base_name,
+                log_sha256=log.sha256,
+                split=split,
+                metric=name,
+                label=estimate.label,
+                value=estimate.value,
+                stderr=estimate.stderr,
+                low=interval.low,
+                high=interval.high,
+                level=None if interval.kind in (None, BIN) else settings.level,
+                interval=interval.kind,
+                rows=estimate.rows,
+                note=estimate.note,
+            )
 
 
 def _check_measurable(log: Log, rows: SelectedRows, metrics: Sequence[Metric], settings: EvaluateSettings) -> None:

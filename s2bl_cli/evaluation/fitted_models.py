@@ -12,9 +12,9 @@ import numpy.typing as npt
 import torch
 
 from s2bl_cli.contract.logs.arrays import log_arrays
-from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.logs.reading import Log, all_faults_reported
 from s2bl_cli.errors import RunError
-from s2bl_cli.evaluation.selection import SelectedRows, all_faults_reported
+from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.estimate import mean_estimate
 from s2bl_cli.reward_models.observation_model import ObservationModel, cross_fit_observation, log_likelihood

@@ -11,7 +11,7 @@ Probabilities lie in memory as (members, actions, rows): along the rows a proces
 actions it cannot, and a softmax costs more than the product.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
 
 import numpy as np
 import numpy.typing as npt
@@ -30,28 +30,28 @@ Floats = npt.NDArray[np.float32]
 class PolicyBank:
     """The networks on the device, linear ones as one matrix. All are of one number of features and actions."""
 
-    def __init__(self, policies: Sequence[LoadedPolicy], device: torch.device) -> None:
-        networks = [network_from(loaded.policy.network, loaded.policy.tensors, loaded.name) for loaded in policies]
-        is_linear = [loaded.policy.network.model == "linear" for loaded in policies]
-        origin = networks[is_linear.index(True)].shift.numpy() if any(is_linear) else np.zeros(0, np.float32)
-        self._alone: list[tuple[int, PolicyNetwork]] = []
-        folded: dict[int, tuple[Floats, Floats]] = {}
-        for index, network in enumerate(networks):
-            maps = _folded(network, origin.astype(np.float64)) if is_linear[index] else None
-            if maps is None:
-                self._alone.append((index, on_device(network, device).eval()))
-            else:
-                folded[index] = maps
-        self._stacked = list(folded)
+    def __init__(self, policies: Mapping[int, LoadedPolicy], device: torch.device) -> None:
+        networks = {
+            i: network_from(loaded.policy.network, loaded.policy.tensors, loaded.name) for i, loaded in policies.items()
+        }
+        linear = [i for i, loaded in policies.items() if loaded.policy.network.model == "linear"]
+        origin = networks[linear[0]].shift.numpy() if linear else np.zeros(0, np.float32)
+        maps = {i: _folded(networks[i], origin.astype(np.float64)) for i in linear}
+        self._stacked = [
+            i for i, (weight, bias) in maps.items() if np.isfinite(weight).all() and np.isfinite(bias).all()
+        ]
+        self._alone = {
+            i: on_device(network, device).eval() for i, network in networks.items() if i not in self._stacked
+        }
         self._origin = torch.from_numpy(origin).to(device)
-        if folded:
-            weights, biases = zip(*folded.values(), strict=True)
+        if self._stacked:
+            weights, biases = zip(*(maps[i] for i in self._stacked), strict=True)
             self._weight = torch.from_numpy(np.stack(weights)).to(device)  # (members, actions, features)
             self._bias = torch.from_numpy(np.stack(biases)).to(device)  # (members, actions)
 
     @torch.no_grad()
-    def probabilities(self, batch: Tensor) -> Iterator[tuple[list[int], Floats]]:
-        """π(·|x) for contexts on the device: of which policies, and their (members, rows, actions), a few at a time."""
+    def probabilities(self, batch: Tensor) -> Iterator[tuple[int, Floats]]:
+        """π(·|x) for contexts on the device: of which policy, and its (rows, actions)."""
         if self._stacked:
             x = batch.flatten(1).to(torch.float32) - self._origin  # (rows, features)
             actions = self._bias.shape[1]
@@ -60,10 +60,10 @@ class PolicyBank:
                 chosen = slice(start, start + members)
                 weight, bias = self._weight[chosen].flatten(0, 1), self._bias[chosen].flatten()
                 logits = torch.addmm(bias[:, None], weight, x.T)
-                yield self._stacked[chosen], _softmax(logits.view(-1, actions, len(x)))
-        for index, network in self._alone:
+                yield from zip(self._stacked[chosen], _softmax(logits.view(-1, actions, len(x))), strict=True)
+        for i, network in self._alone.items():
             parts = [network(part) for part in torch.split(batch, _ROWS_AT_ONCE)]
-            yield [index], _softmax(torch.cat(parts).T[None])
+            yield i, _softmax(torch.cat(parts).T[None])[0]
 
 
 def _softmax(logits: Tensor) -> Floats:
@@ -72,12 +72,10 @@ def _softmax(logits: Tensor) -> Floats:
     return pi.transpose(0, 2, 1)
 
 
-def _folded(network: PolicyNetwork, origin: npt.NDArray[np.float64]) -> tuple[Floats, Floats] | None:
-    """Weight and bias for contexts less the origin; None where float32 cannot hold them."""
+def _folded(network: PolicyNetwork, origin: npt.NDArray[np.float64]) -> tuple[Floats, Floats]:
+    """Weight and bias for contexts less the origin; infinite where float32 cannot hold them."""
     tensors = {name: tensor.numpy().astype(np.float64) for name, tensor in network.state_dict().items()}
-    weight, bias = tensors["body.1.weight"], tensors["body.1.bias"]
     with np.errstate(over="ignore", invalid="ignore"):
-        scaled = weight * tensors["scale"]
-        moved = bias - scaled @ (tensors["shift"] - origin)
-        scaled, moved = scaled.astype(np.float32), moved.astype(np.float32)
-    return (scaled, moved) if np.isfinite(scaled).all() and np.isfinite(moved).all() else None
+        weight = tensors["body.1.weight"] * tensors["scale"]
+        bias = tensors["body.1.bias"] - weight @ (tensors["shift"] - origin)
+        return weight.astype(np.float32), bias.astype(np.float32)

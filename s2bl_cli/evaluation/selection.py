@@ -1,20 +1,15 @@
 """Which rows of a log are scored, and their columns but for the contexts. A quick pass: contexts are most of a log."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
-import numpy.typing as npt
 
-from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.logs.reading import Log, all_faults_reported
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.settings import AUTO
-from s2bl_cli.metrics.sample import LoggedSample
+from s2bl_cli.metrics.sample import LoggedSample, Mask
 
 _COLUMNS = ("action", "propensity", "cost", "label", "split")
-
-Mask = npt.NDArray[np.bool_]
 
 
 @dataclass(frozen=True)
@@ -26,15 +21,9 @@ class SelectedRows:
     is_test: Mask  # (rows of the log,)
     sample: LoggedSample
 
-
-@contextmanager
-def all_faults_reported(log: Log) -> Iterator[None]:
-    """A pass over some of the columns reports their faults alone: whoever fixes them would meet the others next."""
-    try:
-        yield
-    except ContractError:
-        log.check()
-        raise
+    def chosen_of(self, rows: int) -> Mask:
+        """Which rows of a file to score that has as many rows as the log, or the scored ones alone."""
+        return np.ones(rows, bool) if rows == self.sample.rows else self.mask
 
 
 def select_rows(log: Log, split: str) -> SelectedRows:

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from s2bl_cli.contract.lineage import step_of
 from s2bl_cli.contract.logs.arrays import Mask, is_known_row, is_test_row
-from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.logs.reading import Log, all_faults_reported
 from s2bl_cli.contract.logs.writing import log_writer
 from s2bl_cli.errors import ContractError, SettingError
 from s2bl_cli.masking.selection import NO_LIMIT, Keys, below, row_keys, threshold
@@ -93,11 +93,8 @@ def mask_log(log: Log, settings: MaskSettings, target: str, *, force: bool) -> M
 
 def _cost_and_split(log: Log) -> Iterator[pa.RecordBatch]:
     """The columns that decide which rows are masked. Where they have faults, those of all columns are reported."""
-    try:
+    with all_faults_reported(log):
         yield from log.batches(("cost", "split"))
-    except ContractError:
-        log.check()
-        raise
 
 
 def _check_enough(log: Log, settings: MaskSettings, train: TrainRows) -> None:

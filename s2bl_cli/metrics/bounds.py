@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable
 
 import numpy as np
 
-from s2bl_cli.metrics.columns import KL, PI, REVERSE_KL
 from s2bl_cli.metrics.divergences import kl_terms, reverse_kl_terms, sampled_kl, sampled_reverse_kl
 from s2bl_cli.metrics.estimate import Estimate
 from s2bl_cli.metrics.estimators import tips
 from s2bl_cli.metrics.metric import BOUND, PLAIN, Metric, by_name
-from s2bl_cli.metrics.sample import Floats, LoggedSample, ScoredPolicy
+from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, Floats, LoggedSample, ScoredPolicy
 
 
 def risk_bound(truncated_value: float, divergence: float, n: int, nu: float, delta: float) -> float:

@@ -14,10 +14,9 @@ from collections.abc import Callable
 
 import numpy as np
 
-from s2bl_cli.metrics.columns import KL, PI, REVERSE_KL, Column
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
 from s2bl_cli.metrics.metric import DIVERGENCE, PLAIN, Metric, by_name
-from s2bl_cli.metrics.sample import Floats, LoggedSample, ScoredPolicy
+from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, Column, Floats, LoggedSample, ScoredPolicy
 
 
 def sampled_kl(policy: ScoredPolicy) -> Estimate:

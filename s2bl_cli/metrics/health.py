@@ -10,10 +10,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from s2bl_cli.metrics.columns import PI, UNSUPPORTED, Column
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
 from s2bl_cli.metrics.metric import COUNT, HEALTH, PERCENT, PLAIN, WEIGHT, Compute, Metric, Unit, by_name
-from s2bl_cli.metrics.sample import Floats, ScoredPolicy
+from s2bl_cli.metrics.sample import PI, UNSUPPORTED, Column, Floats, ScoredPolicy
 
 TRUST, CAUTION, NO_TRUST = 2, 1, 0
 VERDICTS = {TRUST: "trust", CAUTION: "caution", NO_TRUST: "do not trust"}
@@ -32,31 +31,27 @@ def verdict(
     concerns: tuple[str, ...] = (),
 ) -> tuple[int, str]:
     """How far to trust values from the log, and why: the worst reasons. `rows` are the known ones."""
-    reasons = [(CAUTION, concern) for concern in concerns]
-    if ess < 30 or ess / rows < 0.005:
-        reasons.append((NO_TRUST, f"effective sample size only {ess:,.1f} of {rows:,}"))
-    elif ess < 100 or ess / rows < 0.05:
-        reasons.append((CAUTION, f"effective sample size only {ess:,.0f} of {rows:,}"))
     bias, error = abs(mean_weight.value - 1), mean_weight.stderr
     # With very many rows a mean weight of 1.001 differs from 1 for certain, and matters to nobody.
-    if error is not None and bias > 0.02:
-        z = bias / error if error > 0 else math.inf
-        text = f"the mean weight is {mean_weight.value:.3f} where 1 is expected ({z:.1f} standard errors)"
-        if z > 5 or bias > 0.5:
-            causes = "propensities may be wrong, the policy trained on these rows, or actions never logged"
-            reasons.append((NO_TRUST, f"{text}: {causes}"))
-        elif z > 3:
-            reasons.append((CAUTION, text))
-    if unsupported_share > 0.01:
-        level = NO_TRUST if unsupported_share > 0.1 else CAUTION
-        reasons.append((level, f"{unsupported_share:.1%} of its choices are of actions that were never logged"))
-    if truncated_share > 0.05:
-        reasons.append((CAUTION, f"{truncated_share:.1%} of the propensities are below ν"))
-    if not reasons:
-        size = f"effective sample size {ess:,.0f} of {rows:,}"
-        return TRUST, f"{VERDICTS[TRUST]}: {size}, mean weight {mean_weight.value:.2f}"
-    worst = min(level for level, _ in reasons)
-    return worst, f"{VERDICTS[worst]}: {'; '.join(text for level, text in reasons if level == worst)}"
+    is_off = error is not None and bias > 0.02
+    z = bias / error if error else math.inf
+    weight = f"the mean weight is {mean_weight.value:.3f} where 1 is expected ({z:.1f} standard errors)"
+    causes = "propensities may be wrong, the policy trained on these rows, or actions never logged"
+    unsupported = f"{unsupported_share:.1%} of its choices are of actions that were never logged"
+    reasons = [
+        *((CAUTION, True, concern) for concern in concerns),
+        (NO_TRUST, ess < 30 or ess / rows < 0.005, f"effective sample size only {ess:,.1f} of {rows:,}"),
+        (CAUTION, ess < 100 or ess / rows < 0.05, f"effective sample size only {ess:,.0f} of {rows:,}"),
+        (NO_TRUST, is_off and (z > 5 or bias > 0.5), f"{weight}: {causes}"),
+        (CAUTION, is_off and z > 3, weight),
+        (NO_TRUST, unsupported_share > 0.1, unsupported),
+        (CAUTION, unsupported_share > 0.01, unsupported),
+        (CAUTION, truncated_share > 0.05, f"{truncated_share:.1%} of the propensities are below ν"),
+        (TRUST, True, f"effective sample size {ess:,.0f} of {rows:,}, mean weight {mean_weight.value:.2f}"),
+    ]
+    worst = min(level for level, applies, _ in reasons if applies)
+    texts = [text for level, applies, text in reasons if applies and level == worst]
+    return worst, f"{VERDICTS[worst]}: {'; '.join(texts)}"
 
 
 def effective_sample_size(w: Floats) -> float:

@@ -13,10 +13,9 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from s2bl_cli.metrics.columns import CORRECT, SAMPLED
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
 from s2bl_cli.metrics.metric import LABELS, PERCENT, PLAIN, Metric, by_name, mean_of
-from s2bl_cli.metrics.sample import LoggedSample, ScoredPolicy
+from s2bl_cli.metrics.sample import CORRECT, SAMPLED, LoggedSample, ScoredPolicy
 
 
 def label_rewards(sample: LoggedSample) -> tuple[float, float] | None:

@@ -4,9 +4,8 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-from s2bl_cli.metrics.columns import Column
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
-from s2bl_cli.metrics.sample import ScoredPolicy
+from s2bl_cli.metrics.sample import Column, ScoredPolicy
 
 LABELS, VALUE, DIVERGENCE, BOUND, HEALTH = "labels", "value", "divergence", "bound", "health"  # groups
 

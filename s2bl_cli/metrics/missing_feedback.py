@@ -1,32 +1,34 @@
 """Feedback that is missing by context and action: estimates completed by a model of it, and whether that model fits."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
-from s2bl_cli.metrics.columns import Mask
 from s2bl_cli.metrics.estimate import Terms, Values, mean_estimate
-from s2bl_cli.metrics.sample import Floats, ScoredPolicy
+from s2bl_cli.metrics.sample import Floats, Mask, ScoredPolicy
 
 _SURPRISE = 3.5  # standard errors: by chance in 1 of 1,000 logs, for two figures
 
 
-def completed(terms: Terms, predicted: Floats, known: Mask, probability: Floats) -> Terms:
+def completed(terms: Terms, predicted: Sequence[Floats], known: Mask, probability: Floats) -> Terms:
     """The terms t of the known rows k, taken to all rows: means become mean(t̂) + mean(o (t − t̂))/mean(o), o = k/P(k).
 
-    `predicted` t̂ (terms, rows) and `probability` P(k | x, a) are of all rows. The means are right where either t̂ or
+    `predicted` t̂ and `probability` P(k | x, a) are of all rows. The means are right where either t̂ or
     P(k) is: P(k) is out as far as t̂ predicts t, and a t̂ that is off is corrected on the known rows. So the errors of
     the two multiply, and the interval may leave them out. Source: Robins, Rotnitzky & Zhao 1994.
     """
-    of_known_means, count = terms.of_means, len(terms.values)
     o = known / probability
-    gap = np.zeros_like(predicted)
-    gap[:, known] = o[known] * (terms.values - predicted[:, known])
+    gaps = [np.zeros(len(known)) for _ in predicted]
+    for gap, t, t_hat in zip(gaps, terms.values, predicted, strict=True):
+        gap[known] = o[known] * (t - t_hat[known])
 
-    def of_means(means: Values) -> Values:
-        return of_known_means(means[:count] + means[count:-1] / means[-1])
+    def of_means(*means: Values) -> Values:
+        count = len(gaps)
+        return terms.of_means(*(means[i] + means[count + i] / means[-1] for i in range(count)))
 
     note = "known rows weighted by the model of missingness"
     return Terms(
-        np.concatenate([predicted, gap, o[None]]),
+        [*predicted, *gaps, o],
         of_means,
         biased=terms.biased,
         note=f"{terms.note}; {note}" if terms.note else note,
@@ -44,11 +46,9 @@ def mismatch(policy: ScoredPolicy) -> str | None:
     if rows is None or observed is None:
         return None
     o = policy.sample.known / observed.astype(np.float64)
-    worst = 0.0
-    for g in (rows.w, rows.w * rows.r):
-        gap = mean_estimate((o / o.mean() - 1) * (g - g.mean()))  # the mean of g changes the error alone
-        if gap.stderr:
-            worst = max(worst, abs(gap.value) / gap.stderr)
+    # The mean of g changes the error alone.
+    gaps = [mean_estimate((o / o.mean() - 1) * (g - g.mean())) for g in (rows.w, rows.w * rows.r)]
+    worst = max((abs(gap.value) / gap.stderr for gap in gaps if gap.stderr), default=0.0)
     if worst <= _SURPRISE:
         return None
     return f"the model of missingness does not fit: weighted by it, known rows are {worst:.0f} standard errors off"

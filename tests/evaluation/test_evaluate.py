@@ -23,10 +23,9 @@ from s2bl_cli.evaluation import policy_bank, row_pass
 from s2bl_cli.evaluation.policy_bank import PolicyBank
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.bounds import estimator_error_bound, risk_bound
-from s2bl_cli.metrics.columns import KL, PI, REVERSE_KL, UNSUPPORTED, LogBatch, PolicyBatch
 from s2bl_cli.metrics.estimate import Estimate
 from s2bl_cli.metrics.health import CAUTION, NO_TRUST, TRUST, WEIGHT_EDGES, verdict, weight_shares
-from s2bl_cli.metrics.sample import LoggedSample, ScoredPolicy
+from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, UNSUPPORTED, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
 from s2bl_cli.policies.network import build_network, network_from, network_tensors
 from s2bl_cli.registry import ESTIMATORS, HEALTH, LABEL_METRICS, METRIC_GROUPS, METRICS
 
@@ -192,9 +191,8 @@ def test_stacked_policies_are_each_alone(shift: float, at_once: int, monkeypatch
     monkeypatch.setattr(policy_bank, "_NUMBERS_AT_ONCE", at_once)
     policies = [_linear("a", 0, shift=shift), _linear("m", 1, shift=shift, model="mlp"), _linear("b", 2, shift=shift)]
     context = (shift + np.random.default_rng(3).standard_normal((7, 5))).astype(np.float32)
-    found: dict[int, Any] = {}
-    for members, pi in PolicyBank(policies, CPU).probabilities(torch.from_numpy(context)):
-        found |= dict(zip(members, pi, strict=True))
+    bank = PolicyBank(dict(enumerate(policies)), CPU)
+    found = dict(bank.probabilities(torch.from_numpy(context)))
     assert sorted(found) == [0, 1, 2]
     for i, one in enumerate(policies):
         network = network_from(one.policy.network, one.policy.tensors, one.name).eval()
@@ -208,12 +206,12 @@ def test_weights_that_cannot_be_folded_are_left_as_they_are() -> None:
     policy.policy.tensors["scale"][:] = 1e38
     policy.policy.tensors["body.1.weight"][:] *= 100
     contexts = torch.from_numpy(np.tile(policy.policy.tensors["shift"], (2, 1)))
-    ((_, pi),) = PolicyBank([policy], CPU).probabilities(contexts)
+    ((_, pi),) = PolicyBank({0: policy}, CPU).probabilities(contexts)
     assert np.isfinite(pi).all()
 
 
 def test_a_bank_computes_on_the_device_that_is_given() -> None:
-    bank = PolicyBank([_linear("a", 0), _linear("m", 1, model="mlp")], CPU)
+    bank = PolicyBank({0: _linear("a", 0), 1: _linear("m", 1, model="mlp")}, CPU)
     contexts = torch.zeros(2, 5)
     with default_device_elsewhere():
         assert len(list(bank.probabilities(contexts))) == 2

@@ -17,7 +17,7 @@ from s2bl_cli.contract.history import HistoryRow, read_history
 from s2bl_cli.contract.lineage import Source, Step
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy, read_policy
 from s2bl_cli.errors import S2blError, SettingError
-from s2bl_cli.evaluation.facts import policy_facts
+from s2bl_cli.evaluation.candidates import policy_facts
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import RISKS
 from s2bl_cli.settings import recorded

@@ -335,3 +335,13 @@ def open_logs(names: Sequence[str], columns: LogColumns | None = None, *, verify
     """
     with open_inputs(names, folders=True) as files:
         yield Log(files, columns, verify=verify)
+
+
+@contextlib.contextmanager
+def all_faults_reported(log: Log) -> Iterator[None]:
+    """A pass over some of the columns reports their faults alone: whoever fixes them would meet the others next."""
+    try:
+        yield
+    except ContractError:
+        log.check()
+        raise

@@ -14,18 +14,16 @@ from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, Values, esti
 _TINY = 1e-12  # below, all weights are 1 and β does not matter
 
 
-def _of_means(means: Values) -> Values:
-    reward, weight, weighted, variation = means
+def _of_means(reward: Values, weight: Values, weighted: Values, variation: Values) -> Values:
     varies = np.abs(variation) > _TINY
     beta = np.where(varies, weighted / np.where(varies, variation, 1), 0)
-    value: Values = beta + reward - beta * weight
-    return value
+    return np.asarray(beta + reward - beta * weight)
 
 
 def terms(rows: KnownRows) -> Terms:
     w, r = rows.w, rows.r
     variation = w**2 - w
-    return Terms(np.stack([w * r, w, variation * r, variation]), _of_means)
+    return Terms([w * r, w, variation * r, variation], _of_means)
 
 
 ESTIMATOR = estimator("beta-ips", "β-IPS", terms)

@@ -11,7 +11,7 @@ from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
 def terms(rows: KnownRows) -> Terms:
-    return Terms(rows.f[None], width=rows.reward_span, note="the interval leaves out the model's bias")
+    return Terms([rows.f], width=rows.reward_span, note="the interval leaves out the model's bias")
 
 
 ESTIMATOR = estimator("dm", "DM", terms, needs_model=True)

@@ -16,7 +16,7 @@ def terms(rows: KnownRows) -> Terms:
     # For rewards in [0, s] and weights up to W = 1/p: π q ≤ f ≤ (1 − π) s + π q, so a term lies in [s(1 − W), s W].
     # Adding a constant to all rewards adds it to all terms, so s is their span without 0.
     width = float(np.ptp(rows.r)) * (2 * rows.largest_weight - 1)
-    return Terms((rows.f + rows.w * (rows.r - rows.q))[None], width=width)
+    return Terms([rows.f + rows.w * (rows.r - rows.q)], width=width)
 
 
 ESTIMATOR = estimator("dr", "DR", terms, needs_model=True)

@@ -1,33 +1,36 @@
 """What an estimator is: a metric whose file says which terms it averages over the known rows, and what it makes of the
 averages. Influence values, standard errors, intervals, the bootstrap and the model of missingness follow from that."""
 
+import math
 from collections.abc import Callable, Iterable
 from dataclasses import replace
 
 import numpy as np
 
-from s2bl_cli.metrics.columns import PI, VALUE_HAT
 from s2bl_cli.metrics.estimate import Estimate, Terms, Values
 from s2bl_cli.metrics.metric import PLAIN, VALUE, Metric
 from s2bl_cli.metrics.missing_feedback import completed
-from s2bl_cli.metrics.sample import Floats, KnownRows, ScoredPolicy
+from s2bl_cli.metrics.sample import PI, VALUE_HAT, Floats, KnownRows, ScoredPolicy
 
 __all__ = ["Floats", "KnownRows", "Terms", "Values", "estimator"]  # the words of an estimator's file
 
-TermsOf = Callable[[KnownRows], Terms | None]
+TermsOf = Callable[[KnownRows], Terms]
 
 
-def estimator(name: str, short_title: str, terms_of: TermsOf, *, needs_model: bool = False) -> Metric:
-    """`terms_of(rows)` is None where the estimator is not defined on the rows (its docstring's domain)."""
+def estimator(
+    name: str, short_title: str, terms_of: TermsOf, *, needs_model: bool = False, least_reward: float = -math.inf
+) -> Metric:
+    """It has no estimate where a reward is below `least_reward`: its docstring's domain."""
 
     def compute(policy: ScoredPolicy) -> Iterable[Estimate]:
         rows, everything, observed = policy.known_rows, policy.predicted_rows, policy.sample.observed
+        if rows.r.min() < least_reward:
+            return
         terms = terms_of(rows)
-        if terms is not None and everything is not None and observed is not None:
+        if everything is not None and observed is not None:
             predicted = terms_of(replace(everything, tuned_on=rows))
-            assert predicted is not None  # predictions lie in the range of the rewards
             terms = completed(terms, predicted.values, policy.sample.known, observed.astype(np.float64))
-        return [] if terms is None else [terms.estimate]
+        yield terms.estimate
 
     return Metric(
         name,

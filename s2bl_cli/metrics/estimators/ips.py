@@ -11,7 +11,7 @@ from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
 def terms(rows: KnownRows) -> Terms:
-    return Terms((rows.w * rows.r)[None], width=rows.reward_span * rows.largest_weight)
+    return Terms([rows.w * rows.r], width=rows.reward_span * rows.largest_weight)
 
 
 ESTIMATOR = estimator("ips", "IPS", terms)

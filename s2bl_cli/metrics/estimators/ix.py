@@ -27,7 +27,7 @@ def terms(rows: KnownRows) -> Terms:
         return float(explored(gamma).mean()) - largest * log / (2 * gamma * n)
 
     values = explored(1 / (2 * math.sqrt(rows.tuning.n)))
-    return Terms(values[None], lower_bound=lower if rows.r.min() >= 0 else None, biased=True, note="biased towards 0")
+    return Terms([values], lower_bound=lower if rows.r.min() >= 0 else None, biased=True, note="biased towards 0")
 
 
 ESTIMATOR = estimator("ix", "IX", terms)

@@ -17,9 +17,7 @@ import numpy as np
 from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
-def terms(rows: KnownRows) -> Terms | None:
-    if rows.r.min() < 0:
-        return None
+def terms(rows: KnownRows) -> Terms:
     n = rows.n
     gained = rows.w * rows.r
 
@@ -29,7 +27,7 @@ def terms(rows: KnownRows) -> Terms | None:
         return math.expm1(float(np.log1p(lam * gained).mean()) - log / n) / lam
 
     lam = 1 / math.sqrt(rows.tuning.n)
-    return Terms((np.log1p(lam * gained) / lam)[None], lower_bound=lower, biased=True, note="biased towards 0")
+    return Terms([np.log1p(lam * gained) / lam], lower_bound=lower, biased=True, note="biased towards 0")
 
 
-ESTIMATOR = estimator("ls", "LS", terms)
+ESTIMATOR = estimator("ls", "LS", terms, least_reward=0)

@@ -14,13 +14,11 @@ import numpy as np
 from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
-def terms(rows: KnownRows) -> Terms | None:
-    if rows.r.min() < 0:
-        return None
+def terms(rows: KnownRows) -> Terms:
     lam = -(rows.tuning.n**-0.75)
 
     # Of expm1 and log1p, not of exp and log: λ w r is small, and 1 + λ w r would drop its digits.
-    return Terms(np.expm1(lam * rows.w * rows.r)[None], lambda means: np.log1p(means[0]) / lam)
+    return Terms([np.expm1(lam * rows.w * rows.r)], lambda mean: np.log1p(mean) / lam)
 
 
-ESTIMATOR = estimator("lse", "LSE", terms)
+ESTIMATOR = estimator("lse", "LSE", terms, least_reward=0)

@@ -22,7 +22,7 @@ def shrunk(w: Floats, lam: float) -> Floats:
 
 def terms(rows: KnownRows) -> Terms:
     lam = _chosen(rows.tuning)
-    return Terms((shrunk(rows.w, lam) * rows.r)[None], note=f"λ = {lam:.4g}")
+    return Terms([shrunk(rows.w, lam) * rows.r], note=f"λ = {lam:.4g}")
 
 
 def _chosen(rows: KnownRows) -> float:

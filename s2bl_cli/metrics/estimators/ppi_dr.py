@@ -18,7 +18,7 @@ from dataclasses import replace
 import numpy as np
 
 from s2bl_cli.metrics.estimators import dr
-from s2bl_cli.metrics.estimators.estimator import Floats, KnownRows, Terms, Values, estimator
+from s2bl_cli.metrics.estimators.estimator import Floats, KnownRows, Terms, estimator
 
 
 def terms(rows: KnownRows) -> Terms:
@@ -31,29 +31,21 @@ def terms(rows: KnownRows) -> Terms:
     known, f = rows.known.astype(np.float64), rows.f_of_all.astype(np.float64)
     y = np.zeros(len(known))
     y[rows.known] = doubly_robust.values[0]
-    values = np.stack([f, y, known * f, known])  # (4, N)
-    power = _power(values, missing)
-
-    def of_means(means: Values) -> Values:
-        f, y, known_f, known = means
-        value: Values = power * f + (y - power * known_f) / known
-        return value
-
+    power = _power(f, y, known)
     lam = power * missing / len(known)
     note = f"λ = {lam:.3g}; {missing:,} rows without feedback, taken as missing at random"
-    return Terms(values, of_means, note=note)
+    return Terms(
+        [f, y, known * f, known], lambda f, y, known_f, known: power * f + (y - power * known_f) / known, note=note
+    )
 
 
-def _power(values: Floats, missing: int) -> float:
+def _power(f: Floats, y: Floats, known: Floats) -> float:
     """Λ: the variance of the estimate's influence values A + Λ B is least at −Cov(A, B)/Var(B)."""
-    f, y, known_f, known = values
     rate = known.mean()
     a = (y - known * (y.mean() / rate)) / rate
-    b = f - f.mean() - (known_f - known * (known_f.mean() / rate)) / rate
+    b = f - f.mean() - known * (f - (known * f).mean() / rate) / rate
     variance = float(b @ b)
-    if variance <= 0:
-        return 0.0
-    return float(np.clip(-(a @ b) / variance, 0, len(known) / missing))
+    return float(np.clip(-(a @ b) / variance, 0, 1 / (1 - rate))) if variance > 0 else 0.0
 
 
 ESTIMATOR = estimator("ppi-dr", "PPI-DR", terms, needs_model=True)

@@ -7,14 +7,11 @@ Limits: inside the range of the rewards; adding a constant to the rewards adds i
 Source: Swaminathan & Joachims 2015.
 """
 
-import numpy as np
-
 from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
 def terms(rows: KnownRows) -> Terms:
-    w = rows.w
-    return Terms(np.stack([w * rows.r, w]), lambda means: means[0] / means[1])
+    return Terms([rows.w * rows.r, rows.w], lambda reward, weight: reward / weight)
 
 
 ESTIMATOR = estimator("snips", "SNIPS", terms)

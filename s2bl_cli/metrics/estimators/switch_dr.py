@@ -18,7 +18,7 @@ _QUANTILES = (0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.995, 0.998, 0.999, 1.0)
 
 def terms(rows: KnownRows) -> Terms:
     t = _chosen(rows.tuning)
-    return Terms(switched(rows, t)[None], note=f"switches at w = {t:.4g}")
+    return Terms([switched(rows, t)], note=f"switches at w = {t:.4g}")
 
 
 def switched(rows: KnownRows, t: float) -> Floats:

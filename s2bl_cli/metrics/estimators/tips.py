@@ -7,14 +7,12 @@ Limits: ν → 0 is `ips`. Weights are at most 1/ν; for r ≥ 0 the bias is tow
 Source: the paper's eq. (truncated emp risk), negated; Strehl et al. 2010.
 """
 
-import numpy as np
-
 from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
 def terms(rows: KnownRows) -> Terms:
-    p = np.maximum(rows.nu, rows.p)
-    return Terms((rows.r * rows.pi / p)[None], width=rows.reward_span / float(p.min()))
+    p = rows.p.clip(min=rows.nu)
+    return Terms([rows.r * rows.pi / p], width=rows.reward_span / float(p.min()))
 
 
 ESTIMATOR = estimator("tips", "Truncated IPS", terms)
