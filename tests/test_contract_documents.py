@@ -97,10 +97,10 @@ BAD_LINEAGES = {
     "a command to run": ({"command": "mask; rm -rf /"}, damaged("command is 'mask; rm -rf /'")),
     "a command with a line break": ({"command": "mask\n"}, damaged("command is 'mask'")),
     "no version": ({"version": 1}, damaged("version is not text")),
-    "settings a list": ({"settings": []}, damaged("settings are not plain values by flag name")),
-    "a setting's name": ({"settings": {"--tau": 1}}, damaged("settings are not plain values by flag name")),
-    "a setting an object": ({"settings": {"tau": {}}}, damaged("settings are not plain values by flag name")),
-    "a setting a list of lists": ({"settings": {"tau": [[1]]}}, damaged("settings are not plain values by flag name")),
+    "settings a list": ({"settings": []}, damaged("settings do not map flag names to plain values")),
+    "a setting's name": ({"settings": {"--tau": 1}}, damaged("settings do not map flag names to plain values")),
+    "a setting an object": ({"settings": {"tau": {}}}, damaged("settings do not map flag names to plain values")),
+    "a setting a list of lists": ({"settings": {"tau": [[1]]}}, damaged("settings do not map flag names to plain values")),
     "inputs an object": ({"inputs": {}}, damaged("inputs are not a list")),
     "an input a word": ({"inputs": ["log"]}, damaged("an input is not an object")),
     "an input's role": ({"inputs": [{**SOURCE, "role": "x"}]}, damaged("an input has no role or no sha256")),
@@ -311,7 +311,7 @@ def test_equal_policies_are_equal_bytes(tmp_path):
 def test_a_tensor_that_is_not_finite_is_refused(tmp_path, value, dtype):
     path = str(tmp_path / "policy.safetensors")
     write_policy(replace(example_policy(), tensors={"bias": np.array([0, value], dtype)}), path, force=False)
-    told = f"{path}: tensor bias holds NaN or infinity; train the policy again"
+    told = f"{path}: tensor bias contains NaN or infinity; train the policy again"
     with pytest.raises(ContractError, match=whole(told)):
         read_policy(path)
 
@@ -319,7 +319,7 @@ def test_a_tensor_that_is_not_finite_is_refused(tmp_path, value, dtype):
 def test_safetensors_without_a_document_are_no_policy(tmp_path):
     path = str(tmp_path / "weights.safetensors")
     save_file({"weight": np.zeros(2, np.float32)}, path, metadata={"format": "pt"})
-    told = f"{path}: a safetensors file without an s2bl document is no policy; s2bl train makes policies"
+    told = f"{path}: a safetensors file without an s2bl document is not a policy; s2bl train makes policies"
     with pytest.raises(ContractError, match=whole(told)):
         read_policy(path)
 
@@ -337,7 +337,7 @@ def test_a_policy_cut_short(tmp_path):
         with pytest.raises(InputFileError, match=no_policy(str(path))):
             read_policy(str(path))
     path.write_bytes(b"")
-    with pytest.raises(InputFileError, match=whole(f"{path} is empty: it holds 0 bytes")):
+    with pytest.raises(InputFileError, match=whole(f"{path} is empty: it has 0 bytes")):
         read_policy(str(path))
 
 
@@ -461,7 +461,7 @@ def test_other_files_are_no_scores(tmp_path, write_log, write_plain):
     told = f"{log}: it is a logs file, but a scores file is needed here (made by s2bl evaluate)"
     with pytest.raises(ContractError, match=whole(told)):
         read_scores([log])
-    told = f"{plain_file}: it is no scores file (no s2bl document); s2bl evaluate makes them"
+    told = f"{plain_file}: it is not a scores file (no s2bl document); s2bl evaluate makes them"
     with pytest.raises(ContractError, match=whole(told)):
         read_scores([plain_file])
 

@@ -297,7 +297,7 @@ def test_log_without_a_split_column_is_scored_whole(run: Callable[..., Any], tmp
 
 def test_distribution_that_is_none_is_told_and_not_scored(tmp_path: Path) -> None:
     wrong = write_arrays(tmp_path / "log.parquet", _rows(pi0=np.full((5, 2), 0.9, np.float32)), 2)
-    with pytest.raises(ContractError, match="pi0 must hold probabilities that sum to 1: 5 rows"):
+    with pytest.raises(ContractError, match="pi0 must be probabilities that sum to 1: 5 rows"):
         _scores(wrong, table_policy(tmp_path / "p.safetensors", TABLE))
     swapped = write_arrays(tmp_path / "log.parquet", _rows(pi0=np.tile([[0.1, 0.9]], (5, 1)).astype(np.float32)), 2)
     with pytest.raises(ContractError, match="pi0 of the logged action must equal propensity: 5 rows"):

@@ -372,12 +372,12 @@ def test_pieces_of_log_and_probabilities_need_not_end_together(
         (_probabilities("binary", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
         (
             _probabilities("lists", [[0.5, 0.5], [0.5, 0.5], [0.9, 0.9], [1.5, -0.5]]),
-            "other.parquet: each row must hold probabilities that sum to 1: 2 rows of 4 do not, the first is row 2 "
+            "other.parquet: each row must be probabilities that sum to 1: 2 rows of 4 do not, the first is row 2 "
             "with a sum of 1.8; normalise them",
         ),
         (
             _probabilities("columns", [[0.5, 0.5], [np.nan, 0.5], [0.5, 0.5], [0.5, 0.5]]),
-            "other.parquet: each row must hold probabilities that sum to 1: 1 rows of 4 do not, the first is row 1 "
+            "other.parquet: each row must be probabilities that sum to 1: 1 rows of 4 do not, the first is row 1 "
             "with a sum of nan; normalise them",
         ),
         (

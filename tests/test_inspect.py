@@ -26,7 +26,7 @@ from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.policies import NetworkSpec, Policy, write_policy
 from s2bl_cli.contract.scores import SCHEMA, Score, write_scores
-from s2bl_cli.inspection.words import _blocks
+from s2bl_cli.inspection.description import _blocks
 
 SPEC = LogSpec(actions=4, context=ContextSpec("uint8", (1, 4, 4)), optional=("label", "split"))
 MADE = step_of("make-logs", {"dataset": "sample", "tau": 10.0, "seed": 3, "data-dir": "/a/folder/far/away"})
@@ -239,7 +239,7 @@ def test_a_log_without_any_feedback(tmp_path: Path) -> None:
     found = facts(path)["train"]
     assert (found["known"], found["rho"], found["cost"]) == (0, 0.0, None)
     assert {one["mean_cost"] for one in found["by_action"]} == {None}
-    assert "Costs where known" not in said(path)
+    assert "Known costs" not in said(path)
 
 
 def test_a_log_without_rows(tmp_path: Path) -> None:
@@ -602,14 +602,14 @@ def test_a_long_lineage_keeps_its_ends(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.parquet"
     path.write_bytes(content)
-    assert "other.parquet is no log, scores or policy file: it starts with" in refusal(path)
+    assert "other.parquet is not a log, scores or policy file: it starts with" in refusal(path)
 
 
 def test_a_csv_is_told_from_other_files(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("x_0,action,propensity,cost\n1,0,0.5,-1\n")
     assert refusal(path) == (
-        f"s2bl: {path} is no log, scores or policy file: it starts with b'x_0,acti', and not as Parquet (b'PAR1') or "
+        f"s2bl: {path} is not a log, scores or policy file: it starts with b'x_0,acti', and not as Parquet (b'PAR1') or "
         "safetensors do: it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)\n"
     )
 

@@ -181,7 +181,7 @@ def test_feedback_never_comes_back(tmp_path, log, run):
     ran = run("mask", "masked.parquet", "--rho", 1, "-o", "again.parquet")
     assert ran.code == 0
     assert ran.stderr == (
-        "warning: only 10 train rows had feedback, fewer than the 40 asked for: all of them keep it\n"
+        "warning: only 10 train rows had feedback, fewer than the 40 requested: all of them keep it\n"
         "again.parquet: 10 of 40 train rows keep their feedback (ρ = 0.25), 30 are without it; "
         "0 dropped; 20 test rows untouched\n"
     )
@@ -250,8 +250,8 @@ def test_missing_rows_may_have_been_missing_before(tmp_path, write_log):
 
 # --- errors -----------------------------------------------------------------------------------------------
 
-EXACTLY_ONE = "exactly one of --rho, --hide and --known says how much feedback to keep, found {}: try --rho 0.2"
-ONE_WITH_MISSING = "--missing goes with --known: --known 1000 --missing 4000 keeps exactly 5,000 train rows"
+EXACTLY_ONE = "exactly one of --rho, --hide and --known must be given, found {}: try --rho 0.2"
+ONE_WITH_MISSING = "--missing needs --known: --known 1000 --missing 4000 keeps exactly 5,000 train rows"
 WRONG_FLAGS = {
     "none": ([], EXACTLY_ONE.format("none")),
     "two": (["--rho", 0.2, "--hide", 0.8], EXACTLY_ONE.format("--rho and --hide")),
@@ -279,7 +279,7 @@ WRONG_FLAGS = {
     ),
     "json and stdout": (
         ["--rho", 1, "--json", "-o", "-"],
-        "--json and -o - both want stdout: write the file with -o FILE",
+        "--json and -o - both write to stdout: write the file with -o FILE",
     ),
 }
 
@@ -305,7 +305,7 @@ def test_a_word_that_is_no_number(run):
 def test_a_log_of_test_rows_only(tmp_path, write_log, run):
     write_log(tmp_path / "log.parquet", 5, test_rows=5)
     ran = run("mask", "log.parquet", "--rho", 0.5)
-    assert (ran.code, ran.stderr) == (2, "s2bl: log.parquet: it has no train rows, and only train rows are masked\n")
+    assert (ran.code, ran.stderr) == (2, "s2bl: log.parquet: it has no train rows, but only train rows are masked\n")
     assert os.listdir(tmp_path) == ["log.parquet"]
 
 
