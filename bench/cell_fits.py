@@ -1,6 +1,6 @@
 """The cross-fitted models of s2bl for many logs at once, where contexts are one of a few kinds.
 
-The steps of `fit_action_logits` with the same batches, written for counts: rows of one kind, action and fold add the
+The steps of `fit_reward_model` with the same batches, written for counts: rows of one kind, action and fold add the
 same to a gradient, so a batch is a table of how many there are of each and of their values' sum. Logs are stacked
 along the first axis. Equal to the package's own fits but for rounding; `coverage.py` checks that on the first log.
 """
@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from s2bl_cli.policies.adam import Adam
-from s2bl_cli.reward_models.action_logits import Standardisation
+from s2bl_cli.policies.optimizers import Adam
+from s2bl_cli.reward_models.reward_model import Standardisation
 
 
 class Batches:

@@ -30,10 +30,10 @@ from s2bl_cli.registry import ESTIMATORS
 from s2bl_cli.reward_models.observation_model import (
     _HIDDEN,
     LEAST_PROBABILITY,
+    RandomFeatures,
     cross_fit_observation,
     log_likelihood,
 )
-from s2bl_cli.reward_models.random_features import RandomFeatures
 from s2bl_cli.reward_models.reward_model import assign_folds, cross_fit
 from s2bl_cli.reward_models.settings import RewardModelSettings
 

@@ -59,7 +59,7 @@ class Bench:
     def values(self, share, seed, **settings):
         """SNIPS of the draws and of the likeliest action, in per cent."""
         with open_logs([self.masked(share, seed)]) as log:
-            training = TrainingRun(log, TrainSettings(seed=seed, **settings).resolved())
+            training = TrainingRun(log, TrainSettings(seed=seed, **settings))
             (trained,) = training.policies(Run(torch.device("cpu")))
         hidden = self._hidden(share, seed)
         network = network_from(trained.policy.network, trained.policy.tensors, "policy")

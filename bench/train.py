@@ -9,9 +9,9 @@ The same log, batches of 128, the same network:
 3. Vowpal Wabbit's `--cb`; a pass over its text, and a pass over its cache.
 4. The floor: the matrix products of a step alone (forward and weight gradient), on contiguous memory, with one thread
    and with all; a contender is held against the one of as many threads as it takes.
-5. 24 combinations of λ and seed of a linear policy beside one, an epoch and the whole command with its default
-   epochs; 10,000 actions; with --large also `--stream`, on the same log and on one of 10 GB (which needs that much of
-   the disk).
+5. The default command (a linear policy, `--risk tips --reg wce`) from start to end, and an epoch of it; 24 combinations
+   of λ and seed beside it; 10,000 actions; with --large also `--stream`, on the same log and on one of 10 GB (which
+   needs that much of the disk).
 
 Everything runs in processes of its own, in turn, round after round, so that a busy moment of the machine hits all; the
 best epoch counts. The log is FashionMNIST's (folder in S2BL_DATA) at τ = 10, or random pixels of the same shape where
@@ -61,14 +61,14 @@ OPENING, CLOSING = "<!-- measured:train -->\n", "<!-- /measured -->"
 TRAIN_PROGRAM = """
 import json, re, sys, time
 from s2bl_cli.app import main
-from s2bl_cli.training.loop import Loop
-epochs, train_epoch = [], Loop.train_epoch
-def timed(loop, state):
+from s2bl_cli.training.loop import TrainState
+epochs, train_epoch = [], TrainState.train_epoch
+def timed(state, *words):
     started = time.perf_counter()
-    metrics = train_epoch(loop, state)
+    metrics = train_epoch(state, *words)
     epochs.append(time.perf_counter() - started)
     return metrics
-Loop.train_epoch = timed
+TrainState.train_epoch = timed
 try:
     main()
 finally:
@@ -379,7 +379,7 @@ def many_table(best, facts):
         return what, epoch, beside, whole, whole_beside, facts[name]["threads"], facts[name]["peak"]
 
     rows = [
-        row("one linear policy, `--reg wce`", "one", "command of one"),
+        row("one linear policy, `--reg wce`: the default command", "one", "command of one"),
         row(f"{count} side by side: 8 `--lam` × 3 `--seeds`", "many at once", "command of many"),
         row(f"{MANY_ACTIONS:,} actions, {MANY_ROWS:,}×{MANY_FEATURES} float32, `--reg none`", "many actions", None),
     ]

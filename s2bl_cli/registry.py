@@ -119,9 +119,9 @@ COST_MODELS = Registry(
 OPTIMIZERS = Registry(
     "optimizer",
     {
-        "adam": Entry("policies.adam:adam", "Adam (Kingma & Ba 2015)"),
-        "adamw": Entry("policies.adam:adamw", "Adam with decoupled weight decay (Loshchilov & Hutter 2019)"),
-        "sgd": Entry("policies.sgd:Sgd", "plain stochastic gradient descent"),
+        "adam": Entry("policies.optimizers:Adam", "Adam (Kingma & Ba 2015)"),
+        "adamw": Entry("policies.optimizers:adamw", "Adam with decoupled weight decay (Loshchilov & Hutter 2019)"),
+        "sgd": Entry("policies.optimizers:Sgd", "plain stochastic gradient descent"),
     },
 )
 

@@ -121,7 +121,7 @@ def train_all(path: Path, *, run: Run | None = None, stream: str = "off", **sett
     with open_logs([str(path)]) as log:
         whole = train_settings(**{"epochs": 3, "batch_size": 32, **settings})
         loaded = None if prior is None else read_policy(prior)
-        return TrainingRun(log, whole.resolved(), stream, loaded).policies(run or Run(CPU, prior=loaded))
+        return TrainingRun(log, whole, stream, loaded).policies(run or Run(CPU, prior=loaded))
 
 
 def train_settings(**settings: Any) -> TrainSettings:

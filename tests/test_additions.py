@@ -26,12 +26,11 @@ from s2bl_cli.registry import Entry
 from s2bl_cli.reporting.quantities import quantity
 from s2bl_cli.settings import Between
 from s2bl_cli.training.candidates import Candidate
-from s2bl_cli.training.data import TrainingData
+from s2bl_cli.training.data import TrainingData, joined
 from s2bl_cli.training.interruption import Interrupted, Interruption
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.selectors import HeldOut
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.statistics import joined
 from s2bl_cli.training.validation import Result
 
 PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"

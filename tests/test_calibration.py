@@ -4,7 +4,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from s2bl_cli.training.calibration import Calibration, calibrate, trust_in
+from s2bl_cli.training.expected_rewards import Calibration, calibrate, trust_in
 
 Floats = npt.NDArray[np.float64]
 

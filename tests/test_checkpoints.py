@@ -28,7 +28,7 @@ from s2bl_cli.training.checkpoint import Checkpoint
 from s2bl_cli.training.interruption import Interrupted, Interruption
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.run import TrainedPolicy, TrainingRun
-from s2bl_cli.training.selectors import Selector
+from s2bl_cli.training.selectors import HeldOut, Selector
 from s2bl_cli.training.settings import TrainSettings
 
 ACTIONS = 3
@@ -69,12 +69,13 @@ def _run(
     """The policies; None if it was stopped."""
     checkpoint = checkpoint or Checkpoint()
     with open_logs([str(log)]) as opened:
-        training = TrainingRun(opened, settings.resolved(), stream)
+        training = TrainingRun(opened, settings, stream)
         if resume:
             assert checkpoint.resume(training.identity)
         try:
             return training.policies(Run(CPU, checkpoint=checkpoint, should_stop=Stopper(steps)))
         except Interrupted:
+            checkpoint.write()
             return None
 
 
@@ -370,10 +371,16 @@ FORGED: dict[str, Change] = {
     "no optimizer": _at(*STATE, "optimizer", "mean.0"),
     "sums of another shape": _at(*STATE, "totals", "risk", value=np.zeros((2, 2, 3), np.float32)),
     "sums of no steps": _at(*STATE, "steps", value={}),
-    "no curve": _at(*TRACKER, "curves", "0.0"),
-    "a curve of words": _at(*TRACKER, "curves", "0.0", value={"epoch": ["a"], "name": ["b"], "value": ["c"]}),
-    "a curve of columns that differ": _at(*TRACKER, "curves", "0.0", "name", value=[]),
-    "a best of another shape": _at(*TRACKER, "best", value=np.zeros((3, 3, 3))),
+    "no curve": _at(*TRACKER, "0,0,0", "curve"),
+    "a curve of words": _at(*TRACKER, "0,0,0", "curve", value=[["a", "b", "c"]]),
+    "a curve of pairs": _at(*TRACKER, "0,0,0", "curve", value=[[1, "loss"]]),
+    "held-out rows of columns that differ": _at(
+        *TRACKER,
+        "0,0,0",
+        "held_out",
+        value={name: np.zeros(rows) for rows, name in enumerate(HeldOut._fields)},
+    ),
+    "held-out rows of words": _at(*TRACKER, "0,0,0", "held_out", value=dict.fromkeys(HeldOut._fields, "a")),
     "an epoch before the first": _at(*STATE, "epoch", value=-1),
     "an epoch of words": _at(*STATE, "epoch", value="one"),
     "no stage": _at("current", "stage"),

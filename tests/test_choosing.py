@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from learning_fixtures import blobs, train, train_all, write_arrays
+from learning_fixtures import blobs, train, train_all, train_settings, write_arrays
 
 from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.logs.reading import LogArrays, open_logs
@@ -22,7 +22,7 @@ from s2bl_cli.objectives.risks.banditnet import AUTO_TRANSLATIONS
 from s2bl_cli.policies.network import network_from
 from s2bl_cli.registry import SELECTORS
 from s2bl_cli.row_hash import uniform_hash
-from s2bl_cli.training.candidates import Candidate, Fold, all_folds
+from s2bl_cli.training.candidates import Candidate, Fold, folds_of
 from s2bl_cli.training.selectors import HeldOut
 from s2bl_cli.training.validation import Tracker
 
@@ -72,7 +72,8 @@ def test_selector_by_hand(name: str) -> None:
 @pytest.mark.parametrize("name", SELECTORS.names)
 def test_no_rows_are_the_worst(name: str) -> None:
     nothing = HeldOut(*(np.empty(0) for _ in range(4)))
-    assert SELECTORS.load(name).estimate(nothing) == -math.inf
+    assert SELECTORS.load(name)(nothing) == -math.inf
+    assert SELECTORS.load(name)(None) == -math.inf
 
 
 def test_policy_that_gives_held_out_actions_no_weight_is_the_worst() -> None:
@@ -103,7 +104,7 @@ def test_hash_is_uniform_and_another_for_each_seed() -> None:
 def test_every_row_is_in_one_fold_of_each_seed() -> None:
     numbers = np.arange(1000)
     for seed in (3, 4):
-        folds = all_folds(seed, 7)
+        folds = folds_of(train_settings(seed=seed, folds=7, lam="1,2", select="snips"))
         assert [fold.seed for fold in folds] == [seed] * 7
         assert (np.stack([fold.holds_out(numbers) for fold in folds]).sum(0) == 1).all()
     assert not Fold(3).holds_out(numbers).any()
@@ -273,6 +274,7 @@ class _Script:
 
     def __init__(self, *values: list[float]) -> None:
         self.values, self.epoch = values, 0
+        self.shape = 1, len(values)
 
     def state(self) -> dict[str, Any]:
         return {}
@@ -287,11 +289,11 @@ class _Script:
     def tracker(self, patience: int | None) -> Tracker:
         script: Any = self
         candidates = [[Candidate(Fold(0), number, {}) for number in range(len(self.values))]]
-        return Tracker(candidates, script.predictions, "snips", SELECTORS.load("snips"), patience)
+        return Tracker(candidates, script.predictions, "snips", patience)
 
     def run(self, tracker: Tracker) -> list[Any]:
         script: Any = self
-        while self.epoch < len(self.values[0]) and not tracker.is_out_of_patience(self.epoch):
+        while self.epoch < len(self.values[0]) and tracker.in_patience(self.epoch):
             self.epoch += 1
             tracker.epoch_done(self.epoch, {"loss": torch.zeros(1, len(self.values))}, script)
         return list(tracker.results(self.epoch, script))

@@ -10,40 +10,26 @@ from learning_fixtures import CPU, arrays_of, blobs, train, write_arrays
 
 from s2bl_cli.registry import COST_MODELS
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards
-from s2bl_cli.training.rows import rows_on_device
-from s2bl_cli.training.statistics import TrainRows, count_rows
+from s2bl_cli.training.data import TrainRows, count_rows
+from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards, scaled
+from s2bl_cli.training.sampling import rows_on_device
 
 
-def _expected(
-    rows: Any, folds: list[Fold], model: str = "propensity", *, costs: bool = True, weights: bool = True
-) -> tuple[ExpectedRewards, TrainRows]:
+def _expected(rows: Any, folds: list[Fold], model: str = "propensity") -> tuple[list[ExpectedRewards], TrainRows]:
     train_rows = TrainRows(rows, np.arange(rows.rows))
     statistics = count_rows([train_rows], 3, sample_bytes=1 << 30)
-    assert statistics.sample is not None
-    expected = fit_expected_rewards(
-        COST_MODELS.load(model),
-        statistics,
-        statistics.sample,
-        folds,
-        CPU,
-        fills_costs=costs,
-        weights_rewards=weights,
-    )
-    return expected, train_rows
+    return [fit_expected_rewards(COST_MODELS.load(model), statistics, fold, CPU) for fold in folds], train_rows
 
 
-def _costs(expected: ExpectedRewards, train_rows: TrainRows) -> Any:
-    costs = expected.costs(train_rows)
-    assert costs is not None
-    assert (costs.shape, costs.dtype) == ((len(expected.folds), train_rows.rows.rows), np.float32)
+def _costs(expected: list[ExpectedRewards], train_rows: TrainRows) -> Any:
+    costs = np.stack([of_fold.costs(train_rows) for of_fold in expected])
+    assert (costs.shape, costs.dtype) == ((len(expected), train_rows.rows.rows), np.float32)
     return costs
 
 
-def _weights(expected: ExpectedRewards, train_rows: TrainRows) -> Any:
-    weights = expected.reward_weights(train_rows)
-    assert weights is not None
-    assert (weights.shape, weights.dtype) == ((len(expected.folds), train_rows.rows.rows), np.float32)
+def _weights(expected: list[ExpectedRewards], train_rows: TrainRows) -> Any:
+    weights = np.stack([of_fold.weights(train_rows) for of_fold in expected])
+    assert weights.shape == (len(expected), train_rows.rows.rows)
     return weights
 
 
@@ -60,18 +46,9 @@ def test_costs_and_reward_weights_by_hand() -> None:
     expected, train_rows = _expected(_five_rows(), [Fold(0)])
     weights = _weights(expected, train_rows)[0]
     assert weights == pytest.approx([0.375 / 2.7 * 1.25, 0, 0.3125, 0, 0], abs=1e-6)
-    scaled = _weights(expected.scaled_by([train_rows]), train_rows)[0]
-    assert scaled == pytest.approx(weights / weights.mean(), rel=1e-6)
+    rescaled = _weights(scaled(expected, [train_rows]), train_rows)[0]
+    assert rescaled == pytest.approx(weights / weights.mean(), rel=1e-6)
     assert _costs(expected, train_rows)[0] == pytest.approx([-1, 0, -1, -0.5, -0.625], abs=1e-6)
-
-
-def test_what_the_objective_does_not_need_is_not_computed() -> None:
-    costs, train_rows = _expected(_five_rows(), [Fold(0)], weights=False)
-    weights, _ = _expected(_five_rows(), [Fold(0)], costs=False)
-    assert costs.reward_weights(train_rows) is None
-    assert weights.costs(train_rows) is None
-    _costs(costs, train_rows)
-    _weights(weights, train_rows)
 
 
 def test_rare_action_weighs_no_more_than_twenty_times() -> None:
@@ -87,9 +64,9 @@ def test_scale_is_that_of_all_parts() -> None:
     folds = [Fold(0), Fold(1, 0.0, 0.3)]
     expected, train_rows = _expected(rows, folds)
     parts = [train_rows.take(train_rows.number < 70), train_rows.take(train_rows.number >= 70)]
-    scaled = expected.scaled_by(iter(parts))
-    assert _weights(scaled, train_rows).mean(axis=1) == pytest.approx([1, 1], rel=1e-5)
-    assert np.hstack([_weights(scaled, part) for part in parts]) == pytest.approx(_weights(scaled, train_rows))
+    rescaled = scaled(expected, iter(parts))
+    assert _weights(rescaled, train_rows).mean(axis=1) == pytest.approx([1, 1], rel=1e-5)
+    assert np.hstack([_weights(rescaled, part) for part in parts]) == pytest.approx(_weights(rescaled, train_rows))
 
 
 def test_missing_rows_have_the_weight_of_their_propensity() -> None:
@@ -113,12 +90,9 @@ def test_known_rows_are_weighted_by_their_share_of_the_log_not_of_a_sample() -> 
     train_rows = TrainRows(rows, np.arange(400))
     statistics = count_rows([train_rows], 3, sample_bytes=800)
     sample = statistics.sample
-    assert sample is not None
     assert 20 < sample.rows.rows <= 66
-    expected = fit_expected_rewards(
-        COST_MODELS.load("propensity"), statistics, sample, [Fold(0)], CPU, fills_costs=False, weights_rewards=True
-    )
-    weights = _weights(expected, train_rows)[0]
+    expected = fit_expected_rewards(COST_MODELS.load("propensity"), statistics, Fold(0), CPU)
+    weights = _weights([expected], train_rows)[0]
     mean_reward = -sample.rows.cost.mean()
     assert weights[1::4] == pytest.approx(np.full(100, (1 - mean_reward) / 1.5 * 2), rel=1e-5)
     assert not weights[0::2].any()
@@ -172,14 +146,14 @@ def test_costs_all_alike_are_no_reason_to_fail() -> None:
             expected, train_rows = _expected(alike, [Fold(0)], model)
             assert _costs(expected, train_rows) == pytest.approx(level)
             assert _weights(expected, train_rows).max() == 0
-            assert _weights(expected.scaled_by([train_rows]), train_rows).max() == 0
+            assert _weights(scaled(expected, [train_rows]), train_rows).max() == 0
 
 
 @pytest.mark.parametrize("model", COST_MODELS.names)
 def test_contexts_are_needed_where_the_model_says_so(model: str) -> None:
     """A streamed log is read without them where not."""
     expected, train_rows = _expected(blobs(known=0.5, test_rows=0), [Fold(0)], model)
-    (expectation,) = expected.expectations
+    expectation = expected[0].expectation
     assert expectation.needs_contexts == (model == "logistic")
     bare = TrainRows(replace(train_rows.rows, context=np.empty((400, 0), np.float32)), train_rows.number)
     if not expectation.needs_contexts:
@@ -191,19 +165,20 @@ def test_rows_on_the_device_have_the_filled_costs_and_the_weights() -> None:
     rows = blobs(known=0.5, test_rows=0)
     folds = [Fold(0), Fold(1, 0.0, 0.3)]
     expected, train_rows = _expected(rows, folds)
-    statistics = count_rows([train_rows], 3, sample_bytes=None)
+    statistics = count_rows([train_rows], 3)
     filled, plain = (
-        rows_on_device(train_rows, folds, statistics, one, reg_on_known=False, device=CPU) for one in (expected, None)
+        rows_on_device(train_rows, folds, statistics, reg_on_known=False, device=CPU, filling=given, weighting=given)
+        for given in (expected, [])
     )
     assert (filled.c.numpy() == _costs(expected, train_rows)).all()
     assert filled.reward_weight is not None
-    assert (filled.reward_weight.numpy() == _weights(expected, train_rows)).all()
+    assert (filled.reward_weight.numpy() == _weights(expected, train_rows).astype(np.float32)).all()
     assert [len(known) for known in filled.known] == [400, 400]
     assert filled.feedback_weight.unique().tolist() == [1]
     assert (filled.true_cost.numpy() == rows.cost).all()
     assert (plain.c.numpy() == rows.cost).all()
     assert plain.reward_weight is None
-    assert [one.tolist() for one in plain.held] == [one.tolist() for one in filled.held]
+    assert [one.tolist() for one in plain.held_out] == [one.tolist() for one in filled.held_out]
 
 
 @pytest.mark.parametrize("model", COST_MODELS.names)

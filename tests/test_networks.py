@@ -13,10 +13,11 @@ from learning_fixtures import CPU, MADE
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
 from s2bl_cli.errors import ContractError, RunError, SettingError
+from s2bl_cli.policies.contexts import feature_moments, flattened, standardisation
 from s2bl_cli.policies.network import build_network, network_from, network_tensors
 from s2bl_cli.policies.run_settings import RunSettings
 from s2bl_cli.policies.settings import parse_hidden
-from s2bl_cli.policies.standardisation import feature_moments, standardisation
+from s2bl_cli.running_moments import RunningMoments
 
 IMAGES = ContextSpec("uint8", (1, 2, 3))
 FEATURES = ContextSpec("float32", (6,))
@@ -38,15 +39,17 @@ def test_standardisation_of_parts_is_that_of_the_whole(spec: ContextSpec) -> Non
     """A streamed log and one in memory make the same policy."""
     context = _contexts(spec)
     parts = [context[:7], context[7:7], context[7:]]
-    whole, of_parts = standardisation(feature_moments([context])), standardisation(feature_moments(iter(parts)))
-    for one, other in zip(whole, of_parts, strict=True):
+    moments = RunningMoments()
+    for part in parts:
+        moments.add(flattened(part))
+    for one, other in zip(standardisation(feature_moments(context)), standardisation(moments), strict=True):
         assert (one.shape, one.dtype) == ((6,), np.float32)
         assert one == pytest.approx(other, rel=1e-6)
 
 
 def test_tiny_contexts_have_a_finite_scale() -> None:
     """1/1e-40 is beyond float32."""
-    _, scale = standardisation(feature_moments([np.array([[0], [1e-40]], np.float32)]))
+    _, scale = standardisation(feature_moments(np.array([[0], [1e-40]], np.float32)))
     assert np.isfinite(scale).all()
 
 

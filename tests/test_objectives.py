@@ -16,14 +16,23 @@ from torch import Tensor
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import NetworkSpec
-from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
-from s2bl_cli.objectives.objective import Objective
-from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, NOTHING, Numbers, Regulariser, Risk, Term
+from s2bl_cli.objectives.terms import (
+    LOG_PI,
+    LOG_POLICY,
+    NOTHING,
+    AnyBatch,
+    KnownBatch,
+    Numbers,
+    Objective,
+    Regulariser,
+    Risk,
+    Term,
+)
 from s2bl_cli.policies.network import PolicyNetwork, build_network
 from s2bl_cli.registry import REGULARISERS, RISKS
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.rows import Rows, rows_on_device
-from s2bl_cli.training.statistics import TrainRows, count_rows
+from s2bl_cli.training.data import TrainRows, count_rows
+from s2bl_cli.training.sampling import Rows, rows_on_device
 
 NU = 0.01
 EVERY = [f"risk:{name}" for name in RISKS.names] + [f"reg:{name}" for name in REGULARISERS.names]
@@ -365,7 +374,7 @@ class _SmallLog(NamedTuple):
         log_pi, distance = self._log_pi(own), torch.tensor(2.0, dtype=torch.float64)
         action_weight, reward_weight = self.rows.action_weight[0, own].double(), torch.tensor(own).double() / 4
         p = self.rows.p[own].double()
-        first = self.rows.total  # after all known rows, as where they are batches of their own
+        first = len(self.rows.action)  # after all known rows, as where they are batches of their own
         return _any_batch(log_pi, p, action_weight, reward_weight=reward_weight, distance=distance, first=first)
 
     @torch.no_grad()
@@ -390,8 +399,8 @@ def _small_log(*, reg_on_known: bool = False) -> _SmallLog:
 
 def _rows(arrays: LogArrays, actions: int, *, reg_on_known: bool) -> tuple[Rows, list[float]]:
     train_rows = TrainRows(arrays, np.arange(arrays.rows))
-    statistics = count_rows([train_rows], actions, sample_bytes=None)
-    rows = rows_on_device(train_rows, [Fold(0)], statistics, None, reg_on_known=reg_on_known, device=CPU)
+    statistics = count_rows([train_rows], actions)
+    rows = rows_on_device(train_rows, [Fold(0)], statistics, reg_on_known=reg_on_known, device=CPU)
     return rows, statistics.action_weight(Fold(0), on_known=reg_on_known).tolist()
 
 

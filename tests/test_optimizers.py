@@ -6,7 +6,6 @@ import pytest
 import torch
 from torch import nn
 
-from s2bl_cli.policies.adam import Adam
 from s2bl_cli.registry import OPTIMIZERS
 
 THEIRS: dict[str, Any] = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
@@ -105,19 +104,3 @@ def test_plain_tensors_take_steps_too(name: str) -> None:
     value.grad = torch.ones(2)
     OPTIMIZERS.load(name)([value], 0.0).step(0.1)
     torch.testing.assert_close(value, torch.full((2,), 0.9))
-
-
-@pytest.mark.parametrize("weight_decay", [0.0, 0.1])
-@pytest.mark.parametrize("decoupled", [True, False])
-def test_one_operation_and_the_formula_take_the_same_steps(decoupled: bool, weight_decay: float) -> None:
-    torch.manual_seed(0)
-    start = torch.randn(3, 4)
-    fused, plain = (nn.Parameter(start.clone()) for _ in range(2))
-    steps = [Adam([one], weight_decay, decoupled=decoupled, fused=one is fused) for one in (fused, plain)]
-    assert [adam._fused is None for adam in steps] == [False, True]
-    for _ in range(20):
-        fused.grad = torch.randn_like(start)
-        plain.grad = fused.grad.clone()
-        for adam in steps:
-            adam.step(0.03)
-        torch.testing.assert_close(fused, plain, rtol=1e-5, atol=1e-6)

@@ -6,10 +6,15 @@ import torch
 from learning_fixtures import default_device_elsewhere, one_hot
 from torch.nn.functional import binary_cross_entropy_with_logits
 
-from s2bl_cli.policies.context_tensor import context_tensor
-from s2bl_cli.reward_models.action_logits import _gradients, _logged_logits
+from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.reward_models.observation_model import cross_fit_observation
-from s2bl_cli.reward_models.reward_model import assign_folds, cross_fit, fit_reward_model
+from s2bl_cli.reward_models.reward_model import (
+    _gradients,
+    _logged_logits,
+    assign_folds,
+    cross_fit,
+    fit_reward_model,
+)
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
 FEW = RewardModelSettings(least_steps=60, most_steps=60)

@@ -12,10 +12,8 @@ from torch import Tensor
 
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.data import TrainingData
-from s2bl_cli.training.rows import Rows, rows_on_device
-from s2bl_cli.training.sampling import KNOWN, REGULARISED, Order, Sample, in_turn, sample
-from s2bl_cli.training.statistics import TrainRows, count_rows
+from s2bl_cli.training.data import TrainingData, TrainRows, count_rows
+from s2bl_cli.training.sampling import KNOWN, REGULARISED, Order, Rows, Sample, in_turn, rows_on_device, sample
 
 
 def _order(rows: int, seed: int = 0, epoch: int = 0, part: int = 0, term: int = KNOWN) -> Tensor:
@@ -108,15 +106,15 @@ FOLDS = [Fold(0), Fold(1, 0.0, 0.3)]
 
 def _rows(*, reg_on_known: bool, known: float = 0.25) -> Rows:
     train_rows = TrainRows(blobs(rows=200, test_rows=0, known=known), np.arange(200))
-    statistics = count_rows([train_rows], 3, sample_bytes=None)
-    return rows_on_device(train_rows, FOLDS, statistics, None, reg_on_known=reg_on_known, device=CPU)
+    statistics = count_rows([train_rows], 3)
+    return rows_on_device(train_rows, FOLDS, statistics, reg_on_known=reg_on_known, device=CPU)
 
 
 def _sample(
     rows: Rows, *, mixed: bool, risk: bool = True, reg: bool = True, batch_size: int = 16, epoch: int = 0
 ) -> Sample:
     order = Order([fold.seed for fold in FOLDS], epoch, 0)
-    on_known = len(rows.regularised[0]) < rows.total
+    on_known = len(rows.regularised[0]) < len(rows.action)
     return sample(rows, 5, batch_size, order, mixed=mixed, reg_on_known=on_known, has_risk=risk, has_regulariser=reg)
 
 
@@ -138,7 +136,7 @@ def test_paired_batches_are_of_the_rows_of_each_term() -> None:
     assert not drawn.weighted
     for g in range(2):
         assert set(known[:, g].flatten().tolist()) <= set(rows.known[g].tolist())
-    assert not set(rows.held[1].tolist()) & set(known[:, 1].flatten().tolist())
+    assert not set(rows.held_out[1].tolist()) & set(known[:, 1].flatten().tolist())
     missing = set(range(200)) - set(rows.known[0].tolist())
     assert missing & set(regularised[:, 0].flatten().tolist())
 

@@ -47,7 +47,7 @@ sys.argv[:2] = ["s2bl"]
 main()
 """
 AFTER_THE_FIRST_BATCH = "s2bl_cli.contract.logs.writing LogWriter write yes"
-IN_THE_TRAINING_LOOP = "s2bl_cli.training.loop Loop train_epoch no"
+IN_THE_TRAINING_LOOP = "s2bl_cli.training.loop TrainState train_epoch no"
 
 
 @pytest.fixture(scope="module")

@@ -88,8 +88,6 @@ def test_statistics_are_those_of_the_log_in_memory(log_file: Path, monkeypatch: 
         assert by_stream == pytest.approx(in_memory)
     assert streamed.shift == pytest.approx(resident.shift)
     assert streamed.scale == pytest.approx(resident.scale)
-    assert streamed.sample is not None
-    assert resident.sample is not None
     assert np.array_equal(streamed.sample.number, resident.sample.number)
     assert np.array_equal(streamed.sample.rows.context, resident.sample.rows.context)
     assert 0 < streamed.learned_count(fold) < len(streamed.known.number)
@@ -100,7 +98,6 @@ def test_sample_of_known_rows_is_bounded(log_file: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(data, "SAMPLE_BYTES", 12 * 100)  # of a hundred rows
     with open_logs([str(log_file)]) as log:
         sample = _streamed(log, monkeypatch).statistics.sample
-    assert sample is not None
     assert 30 < sample.rows.rows <= 100
     assert sample.rows.known.all()
 

@@ -11,9 +11,19 @@ import pytest
 import torch
 from torch import Tensor
 
-from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
-from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, NOTHING, Numbers, Regulariser, Risk, Term, by_autograd
+from s2bl_cli.objectives.terms import (
+    LOG_PI,
+    LOG_POLICY,
+    NOTHING,
+    AnyBatch,
+    KnownBatch,
+    Numbers,
+    Regulariser,
+    Risk,
+    Term,
+    by_autograd,
+)
 from s2bl_cli.registry import REGULARISERS, RISKS
 
 POLICIES, ROWS, ACTIONS, FIRST = 3, 6, 4, 5
@@ -56,7 +66,7 @@ def _numbers(term: Risk | Regulariser, form: str) -> Numbers:
     for values in policies:
         if form == "off":
             values |= {declared.name: None for declared in term.hyperparameters if declared.default is None}
-        if isinstance(term, Regulariser) and term.derive is not None:
+        if isinstance(term, Regulariser):
             values |= term.derive(values, lambda function: float(np.mean(function(P.numpy()))))
 
     def number(name: str) -> Any:

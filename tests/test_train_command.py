@@ -22,8 +22,7 @@ from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import RISKS
 from s2bl_cli.settings import recorded
 from s2bl_cli.training.candidates import targets_of
-from s2bl_cli.training.run_options import RunOptions
-from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.settings import RunOptions, TrainSettings
 
 ACTIONS = 3
 QUICK = ("--epochs", 2, "--batch-size", 32)
@@ -252,24 +251,34 @@ def test_selector_for_rewards_refuses_costs(run: Callable[..., Any], tmp_path: P
 # --- presets ---
 
 
+def test_all_broken_rules_on_how_to_choose_are_reported() -> None:
+    with pytest.raises(SettingError) as raised:
+        TrainSettings(folds=3, holdout=0.1, seeds="0,0.5")
+    assert str(raised.value).split("; ") == [
+        "--seeds must be whole numbers such as 0,1,2, found 0.5",
+        "--folds and --holdout are two ways to hold rows out: drop one of them",
+        "--folds hold rows out to select by: say by what with --select",
+    ]
+
+
 def test_presets_fill_in_what_is_not_given() -> None:
-    own, paper = TrainSettings().resolved(), TrainSettings(preset="paper").resolved()
-    deep = TrainSettings(preset="paper", model="resnet-v2").resolved()
+    own, paper = TrainSettings(), TrainSettings(preset="paper")
+    deep = TrainSettings(preset="paper", model="resnet-v2")
 
     def told(s: TrainSettings) -> tuple[Any, ...]:
         return s.optimizer, s.lr, s.epochs, s.schedule, s.sampling, s.batch_size, s.hyperparameters["nu"]
 
     assert told(own) == ("adam", 0.001, 10, "cosine", "paired", 128, "0.001")
-    assert told(TrainSettings(model="resnet-v1").resolved()) == ("adam", 0.001, 20, "cosine", "paired", 128, "0.001")
+    assert told(TrainSettings(model="resnet-v1")) == ("adam", 0.001, 20, "cosine", "paired", 128, "0.001")
     assert told(paper) == ("sgd", 0.0005, 60, "step", "mixed", 128, "0.001")
     assert told(deep) == ("sgd", 0.005, 120, "step", "mixed", 128, "0.001")
     assert (deep.risk, deep.reg, deep.method) == ("banditnet", "wce", "wce-s2bl")
-    given = TrainSettings(preset="paper", lr=0.1, optimizer="adamw").resolved()
+    given = TrainSettings(preset="paper", lr=0.1, optimizer="adamw")
     assert told(given) == ("adamw", 0.1, 60, "step", "mixed", 128, "0.001")
 
 
 def test_regulariser_by_itself_does_the_sensible_thing() -> None:
-    found = {reg: TrainSettings(reg=reg).resolved() for reg in ("wce", "kl", "cce", "lpr", "none")}
+    found = {reg: TrainSettings(reg=reg) for reg in ("wce", "kl", "cce", "lpr", "none")}
     assert {reg: (s.method, s.reg_rows) for reg, s in found.items()} == {
         "wce": ("wce-s2bl", "all"),
         "kl": ("kl-s2bl", "all"),
@@ -277,7 +286,7 @@ def test_regulariser_by_itself_does_the_sensible_thing() -> None:
         "lpr": ("b-crm", "known"),
         "none": ("tips", "all"),
     }
-    assert TrainSettings(reg="lpr", reg_rows="all").resolved().method is None
+    assert TrainSettings(reg="lpr", reg_rows="all").method is None
     assert TrainSettings(risk="wnll", reg="lpr").name == "wnll-lpr"
 
 
@@ -285,7 +294,7 @@ def test_regulariser_by_itself_does_the_sensible_thing() -> None:
 @pytest.mark.parametrize("method", METHODS)
 def test_scores_call_a_policy_by_its_method(method: str, model: str) -> None:
     """With a resnet wce-s2bl has another risk, and is wce-s2bl all the same."""
-    resolved = TrainSettings(method=method, model=model).resolved()
+    resolved = TrainSettings(method=method, model=model)
     network = NetworkSpec(model, ContextSpec("uint8", (1, 8, 8)), 3)
     policy = Policy(network, 10, 5, Step("train", recorded(resolved), "0.1.0"), {})
     facts = policy_facts(LoadedPolicy("p", policy, Source("policy", "0" * 64)))

@@ -13,7 +13,7 @@ from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.policies.network import PolicyNetwork, build_network
 from s2bl_cli.policies.single import SinglePolicy
 from s2bl_cli.policies.stacked import StackedPolicies, is_stackable, parameter_count
-from s2bl_cli.policies.trainable import Inputs, TrainablePolicies, add_gradient
+from s2bl_cli.policies.trainable import Inputs, TrainablePolicies, backward_distance, distance
 from s2bl_cli.registry import MODELS
 
 FEATURES, ROWS, GROUPS, BATCH = 5, 30, 2, 7
@@ -222,9 +222,9 @@ def test_distance_by_hand(policies_of: Callable[[PolicyNetwork], TrainablePolici
     with torch.no_grad():
         for parameter in policies.parameters:
             parameter.add_(0.5)
-    assert policies.distance(prior).tolist() == [[pytest.approx(0.25 * count)]]
+    assert distance(policies, prior).tolist() == [[pytest.approx(0.25 * count)]]
     for times in (1, 2):  # gradients add up
-        policies.backward_distance(prior, torch.tensor([[3.0]]))
+        backward_distance(policies, prior, torch.tensor([[3.0]]))
         for parameter in policies.parameters:
             torch.testing.assert_close(parameter.grad, torch.full_like(parameter, times * 3 * 2 * 0.5))
 
@@ -239,7 +239,7 @@ def test_gradient_of_the_distance_adds_to_that_of_the_rows(
     inputs = _inputs(policies, torch.arange(4)[None])
     policies.backward(torch.ones_like(policies.log_pi(_contexts("float32"), inputs)))
     of_rows = [torch.zeros(0) if one.grad is None else one.grad.clone() for one in policies.parameters]
-    policies.backward_distance(prior, torch.tensor([[0.5]]))
+    backward_distance(policies, prior, torch.tensor([[0.5]]))
     for parameter, gradient in zip(policies.parameters, of_rows, strict=True):
         torch.testing.assert_close(parameter.grad, gradient + parameter.detach())
 
@@ -253,8 +253,8 @@ def test_distance_of_stacked_policies() -> None:
         own = value.view(2, 2, -1)
         own[1, 0] += 0.5
         own[1, 1] -= 2
-    assert stacked.distance(prior).tolist() == [[0, 0], [pytest.approx(0.25 * count), pytest.approx(4 * count)]]
-    stacked.backward_distance(prior, torch.tensor([[1.0, 1.0], [1.0, 10.0]]))
+    assert distance(stacked, prior).tolist() == [[0, 0], [pytest.approx(0.25 * count), pytest.approx(4 * count)]]
+    backward_distance(stacked, prior, torch.tensor([[1.0, 1.0], [1.0, 10.0]]))
     for value in stacked.parameters:
         assert value.grad is not None
         of_policies = value.grad.view(4, -1)
@@ -320,8 +320,8 @@ def test_policies_compute_where_their_network_is(
     with default_device_elsewhere():
         log_pi = getattr(policies, way)(context, _inputs(policies, index))
         policies.backward(torch.ones_like(log_pi))
-        policies.distance(prior)
-        policies.backward_distance(prior, slope)
+        distance(policies, prior)
+        backward_distance(policies, prior, slope)
     for parameter in policies.parameters:
         assert parameter.grad is not None
         assert (parameter.device, parameter.grad.device) == (CPU, CPU)
@@ -363,11 +363,3 @@ def test_parameters_are_counted() -> None:
     """Five features, hidden layers of 6 and 4, three actions: 5·6 + 6 + 6·4 + 4 + 4·3 + 3 = 79."""
     assert parameter_count(_spec("float32", 3)) == 5 * 3 + 3
     assert parameter_count(_spec("float32", 3, (6, 4))) == 79
-
-
-def test_gradients_add_up() -> None:
-    parameter = torch.zeros(2)
-    add_gradient(parameter, torch.tensor([1.0, 2.0]))
-    add_gradient(parameter, torch.tensor([10.0, 20.0]))
-    assert parameter.grad is not None
-    assert parameter.grad.tolist() == [11, 22]

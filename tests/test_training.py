@@ -30,12 +30,11 @@ from s2bl_cli.policies.single import SinglePolicy
 from s2bl_cli.policies.stacked import StackedPolicies
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.data import TrainRows, count_rows
 from s2bl_cli.training.learner import Run
-from s2bl_cli.training.loop import Loop, Metrics, TrainState
-from s2bl_cli.training.rows import Rows, rows_on_device
-from s2bl_cli.training.sampling import Order, sample
+from s2bl_cli.training.loop import Metrics, TrainState
+from s2bl_cli.training.sampling import Order, Rows, rows_on_device, sample
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.statistics import TrainRows, count_rows
 
 ACTIONS = 3
 
@@ -266,8 +265,8 @@ def test_loss_beyond_float32_is_told(tmp_path: Path) -> None:
 def _rows(device: torch.device = CPU, arrays: LogArrays | None = None) -> Rows:
     arrays = arrays or blobs(known=0.5)
     train_rows = TrainRows(arrays, np.arange(arrays.rows))
-    statistics = count_rows([train_rows], ACTIONS, sample_bytes=None)
-    return rows_on_device(train_rows, [Fold(0)], statistics, None, reg_on_known=False, device=device)
+    statistics = count_rows([train_rows], ACTIONS)
+    return rows_on_device(train_rows, [Fold(0)], statistics, reg_on_known=False, device=device)
 
 
 def _tensors(rows: Rows) -> list[torch.Tensor]:
@@ -280,13 +279,13 @@ def test_whole_epochs_stay_on_the_policys_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str, sampling: str
 ) -> None:
     """As beside a GPU: what is made without saying where comes up elsewhere, and fails."""
-    real = Loop.train_epoch
+    real = TrainState.train_epoch
 
-    def train_epoch(loop: Loop, state: TrainState) -> Metrics:
+    def train_epoch(state: TrainState, *words: Any) -> Metrics:
         with default_device_elsewhere():
-            return real(loop, state)
+            return real(state, *words)
 
-    monkeypatch.setattr(Loop, "train_epoch", train_epoch)
+    monkeypatch.setattr(TrainState, "train_epoch", train_epoch)
     log = _log(tmp_path / "log.parquet", blobs(known=0.5))
     assert train(log, method=method, sampling=sampling).training_rows == 300
 
@@ -383,26 +382,25 @@ def test_progress_counts_epochs(
 def test_method_resolves_to_its_parts_and_back(method: str) -> None:
     settings = TrainSettings(method=method)
     assert settings.name == method
-    resolved = settings.resolved()
     parts = METHODS[method]
-    assert (resolved.risk, resolved.reg, resolved.reg_rows) == (parts.risk, parts.reg, parts.reg_rows)
-    assert ("lam" in resolved.hyperparameters) == (parts.reg != "none")
-    assert None not in (resolved.epochs, resolved.lr, resolved.optimizer, resolved.schedule, resolved.sampling)
-    assert resolved.resolved() == resolved
-    assert TrainSettings(risk=parts.risk, reg=parts.reg, reg_rows=parts.reg_rows).resolved() == resolved
+    assert (settings.risk, settings.reg, settings.reg_rows) == (parts.risk, parts.reg, parts.reg_rows)
+    assert ("lam" in settings.hyperparameters) == (parts.reg != "none")
+    assert None not in (settings.epochs, settings.lr, settings.optimizer, settings.schedule, settings.sampling)
+    assert replace(settings) == settings  # what is filled in may be given too
+    assert TrainSettings(risk=parts.risk, reg=parts.reg, reg_rows=parts.reg_rows) == settings
 
 
 def test_defaults_are_the_default_method() -> None:
-    assert TrainSettings().resolved() == TrainSettings(method=DEFAULT_METHOD).resolved()
+    assert TrainSettings() == TrainSettings(method=DEFAULT_METHOD)
 
 
 def test_rows_of_no_regulariser_mean_nothing() -> None:
     settings = TrainSettings(reg="none", reg_rows="known")
-    assert settings.resolved() == TrainSettings(method="tips").resolved()
+    assert settings == TrainSettings(method="tips")
 
 
 def test_combination_without_a_name_is_recorded_by_its_parts() -> None:
-    resolved = train_settings(risk="none", reg="wce", reg_rows="known", lam=2.0).resolved()
+    resolved = train_settings(risk="none", reg="wce", reg_rows="known", lam=2.0)
     assert (resolved.method, resolved.name, resolved.hyperparameters) == (None, "none+wce-known", {"lam": "2.0"})
 
 

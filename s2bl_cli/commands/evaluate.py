@@ -55,7 +55,7 @@ def evaluate(
 
     Examples:
     s2bl evaluate policy.safetensors --logs logs.parquet -o scores.parquet
-    s2bl evaluate a.safetensors b.safetensors --logs test.parquet --interval bootstrap
+    s2bl evaluate a.safetensors b.safetensors --logs test/ --interval bootstrap
     """
     from s2bl_cli.contract.atomic import TABLE_FORMATS, check_output
     from s2bl_cli.contract.scores import write_scores

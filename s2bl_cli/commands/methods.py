@@ -125,7 +125,7 @@ def _option_lines(hyperparameter: Hyperparameter, width: int) -> list[str]:
 
 def _parts(name: str) -> Iterator[tuple[str, str]]:
     """Labels and texts of what the method is made of."""
-    method, cost_model = METHODS[name], TrainSettings(method=name).cost_model_name
+    method, cost_model = METHODS[name], TrainSettings(method=name).cost_model
     yield "Objective", formula(method)
     yield "Risk", _risk_text(method.risk)
     if method.deep_risk is not None:

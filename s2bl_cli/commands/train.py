@@ -17,15 +17,14 @@ from s2bl_cli.commands.options import (
 from s2bl_cli.console import FEW_STEPS, few_steps
 from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.policies.run_settings import RunSettings
-from s2bl_cli.training.run_options import RunOptions
-from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.settings import RunOptions, TrainSettings
 
 RESOURCES_PANEL = "Checkpoints and resources"
 
 Output = Annotated[str | None, output_option("LOGS-METHOD-seed0.safetensors; a folder/ for several")]
 
 
-@settings_as_flags(columns=LOG_PANEL, options=RESOURCES_PANEL, run=RESOURCES_PANEL)
+@settings_as_flags(settings="Objective and model", columns=LOG_PANEL, options=RESOURCES_PANEL, run=RESOURCES_PANEL)
 def train(
     logs: LogsArgument,
     settings: TrainSettings,
@@ -71,16 +70,15 @@ def train(
             every_minutes=options.checkpoint_minutes,
         )
         device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
-        from s2bl_cli.training.run import TrainingRun, train_with_checkpoint  # imports torch: after the quick checks
+        # Imports torch: after the quick checks.
+        from s2bl_cli.training.run import TrainingRun, train_with_checkpoint, write_curves
 
-        training = TrainingRun(log, settings.resolved(), options.stream, prior)
+        training = TrainingRun(log, settings, options.stream, prior)
         trained = train_with_checkpoint(training, options, checkpoint, device, console)
         warnings = log.warnings
     for policy, target in zip(trained, targets, strict=True):
         write_policy(policy.policy, target, force=force)
     if options.history is not None:
-        from s2bl_cli.training.histories import write_curves
-
         write_curves(trained, targets, settings, options.history, force=force)
     checkpoint.remove()
     first = trained[0].policy
@@ -92,7 +90,7 @@ def train(
         )
     for warning in warnings:
         console.warn(warning)
-    steps = (settings.resolved().epochs or 0) * max(1, first.training_rows // settings.batch_size)
+    steps = settings.epochs * max(1, first.training_rows // settings.batch_size)
     if steps < FEW_STEPS:
         console.say(few_steps(steps))
     console.summary(

@@ -22,7 +22,7 @@ from s2bl_cli.evaluation.policy_bank import PolicyBank
 from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.metrics.columns import Array, Column, LogBatch, PolicyBatch, Probabilities
 from s2bl_cli.metrics.sample import LoggedSample
-from s2bl_cli.policies.context_tensor import context_tensor
+from s2bl_cli.policies.contexts import context_tensor
 
 _NUMBERS_AT_ONCE = 1 << 22  # rows × actions of one policy
 _ABSENT = np.empty((0, 0), np.float32)

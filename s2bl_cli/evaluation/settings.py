@@ -9,6 +9,7 @@ from s2bl_cli.settings import Between, check_settings, setting
 
 AUTO = "auto"
 ALL = "all"
+MODEL_PANEL = "Estimation"
 _INTERVALS = ("normal", "bernstein", "bootstrap")
 
 
@@ -18,26 +19,31 @@ class EvaluateSettings:
 
     split: str = setting(
         AUTO,
-        "rows to score on; auto: the test split where the log has one, else all",
+        "Rows to score on; auto: the test split if there is one, else all",
         choices=lambda: (AUTO, "test", "train", "all"),
     )
     metrics: str = setting(
         ALL,
-        f"what to measure: comma-separated metrics, or groups of them ({', '.join(METRIC_GROUPS)}); "
-        f"all: what the log allows",
+        f"Comma-separated metrics or groups of metrics ({', '.join(METRIC_GROUPS)}); all: whatever the log allows",
         metavar="METRICS",
     )
-    interval: str = setting("normal", "how intervals of values from the log are made", choices=lambda: _INTERVALS)
-    level: float = setting(0.95, "level of intervals and bounds", rule=Between(0.5, 0.99999))
+    interval: str = setting("normal", "Kind of confidence interval", choices=lambda: _INTERVALS)
+    level: float = setting(0.95, "Confidence level", rule=Between(0.5, 0.99999))
     nu: float = setting(
-        0.001, "truncation ν: propensities below it count as ν, in tips and the bound", rule=Between(0, 1)
+        0.001,
+        "Truncation: propensities below ν count as ν in tips and the bound",
+        rule=Between(0, 1),
+        panel=MODEL_PANEL,
     )
-    missing_model: bool = setting(
-        False, "feedback is missing depending on context and action: weight known rows by a model of it"
+    missing_model: bool = setting(False, "Correct for feedback that is missing depending on context and action")
+    folds: int = setting(
+        5,
+        "Number of folds for cross-fitting the reward and missingness models",
+        rule=Between(2, 100),
+        panel=MODEL_PANEL,
     )
-    folds: int = setting(5, "folds in which reward and missingness models are cross-fitted", rule=Between(2, 100))
-    draws: int = setting(1000, "draws of the bootstrap", rule=Between(50, 1_000_000))
-    seed: int = setting(0, "seed of folds, models and bootstrap", rule=Between(0, 2**32 - 1))
+    draws: int = setting(1000, "Number of bootstrap samples", rule=Between(50, 1_000_000), panel=MODEL_PANEL)
+    seed: int = setting(0, "Seed for folds, models and bootstrap", rule=Between(0, 2**32 - 1), panel=MODEL_PANEL)
 
     def __post_init__(self) -> None:
         check_settings(self)

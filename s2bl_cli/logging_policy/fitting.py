@@ -14,8 +14,8 @@ from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.datasets.labelled import LabelledPart
 from s2bl_cli.errors import RunError
 from s2bl_cli.logging_policy.settings import LoggingSettings
-from s2bl_cli.policies.adam import Adam
 from s2bl_cli.policies.network import PolicyNetwork, build_network, on_device
+from s2bl_cli.policies.optimizers import Adam
 
 Advance = Callable[[int, str], None]
 

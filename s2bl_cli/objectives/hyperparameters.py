@@ -77,11 +77,8 @@ def smoothing(symbol: str, rule: Between, default: float | FromCosts) -> Hyperpa
 
 def declared_hyperparameters() -> dict[str, Hyperparameter]:
     """All of them by name, λ first. One that several terms declare with different symbols goes by its name."""
-    from s2bl_cli.objectives.methods import METHODS
-
-    terms = [*map(RISKS.load, RISKS.names), *map(REGULARISERS.load, REGULARISERS.names), *METHODS.values()]
     merged: dict[str, Hyperparameter] = {"lam": lam(1.0)}
-    for declared in (h for term in terms for h in term.hyperparameters):
+    for declared in (h for term in _terms().values() for h in term.hyperparameters):
         first = merged.setdefault(declared.name, declared)
         if first.symbol not in (declared.symbol, declared.name):
             merged[declared.name] = Hyperparameter(declared.name, declared.name, first.help, first.rule, None)
@@ -90,12 +87,15 @@ def declared_hyperparameters() -> dict[str, Hyperparameter]:
 
 def terms_with(name: str) -> list[str]:
     """Where a hyperparameter belongs: `--risk ix`, `--reg wce`, `--method ridge`."""
+    return [given for given, term in _terms().items() if any(h.name == name for h in term.hyperparameters)]
+
+
+def _terms() -> dict[str, Any]:
+    """All that declare hyperparameters, by the flag that asks for them."""
     from s2bl_cli.objectives.methods import METHODS
 
-    terms = [f"--risk {risk}" for risk in RISKS.names if _has(RISKS.load(risk), name)]
-    terms += [f"--reg {reg}" for reg in REGULARISERS.names if _has(REGULARISERS.load(reg), name)]
-    return terms + [f"--method {method}" for method, declared in METHODS.items() if _has(declared, name)]
-
-
-def _has(term: Any, name: str) -> bool:
-    return any(declared.name == name for declared in term.hyperparameters)
+    return {
+        **{f"--risk {name}": RISKS.load(name) for name in RISKS.names},
+        **{f"--reg {name}": REGULARISERS.load(name) for name in REGULARISERS.names},
+        **{f"--method {name}": method for name, method in METHODS.items()},
+    }

@@ -1,7 +1,10 @@
-"""Terms of the objective: what a risk or a regulariser declares, and what it is on a batch.
+"""Terms of the objective: what a risk or a regulariser declares, what it sees of a batch, and what it is there.
 
 A declaration has its formula as text and as code, its hyperparameters and what it needs. Settings, checks, help,
 `s2bl methods` and the docs read from there. Importing this module does not import torch.
+
+Every tensor of a batch has the rows as its last axis, or the rows and then the actions. The axes before are policies
+that are trained side by side.
 """
 
 from __future__ import annotations
@@ -10,7 +13,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -19,8 +22,6 @@ from s2bl_cli.objectives.hyperparameters import Hyperparameter, Values
 
 if TYPE_CHECKING:
     from torch import Tensor
-
-    from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
 
 Numbers = SimpleNamespace  # hyperparameters in a formula: h.nu is a number, or a tensor (…, 1) of one per policy
 Seen = tuple[str, int]  # "log_pi", "log_policy" or "distance", and the first of the step's rows that it is of
@@ -32,26 +33,22 @@ LOG_PI, LOG_POLICY, PI0, PRIOR = "log_pi", "log_policy", "pi0", "prior"
 FILLED_COSTS, REWARD_WEIGHT = "filled_costs", "reward_weight"
 
 
+@dataclass(slots=True, eq=False)
 class Term:
     """A risk or a regulariser on a batch: its value, and its slope in what it sees of the policies.
 
     The value is a mean over rows, taken when it is asked for: a step needs the slope alone.
     """
 
-    __slots__ = ("_value", "slope", "terms")
-
-    def __init__(
-        self, terms: Tensor | None, slope: dict[Seen, Tensor], value: Callable[[], Tensor | float] | None = None
-    ) -> None:
-        self.terms = terms  # (…, rows) whose mean is the value; None where it is made of other terms
-        self.slope = slope  # log_pi: (…, rows), log_policy: (…, rows, actions), distance: (…)
-        self._value = value
+    terms: Tensor | None  # (…, rows) whose mean is the value; None where it is made of other terms
+    slope: dict[Seen, Tensor]  # log_pi: (…, rows), log_policy: (…, rows, actions), distance: (…)
+    value_of_terms: Callable[[], Tensor | float] | None = None  # of those others
 
     @property
     def value(self) -> Tensor | float:
         """(…)"""
-        if self._value is not None:
-            return self._value()
+        if self.value_of_terms is not None:
+            return self.value_of_terms()
         return 0.0 if self.terms is None else self.terms.mean(-1)
 
     def __add__(self, other: Term) -> Term:
@@ -93,6 +90,64 @@ def by_autograd(formula: Callable[[Any, Numbers], Tensor]) -> Callable[[Any, Num
     return term
 
 
+class KnownBatch(NamedTuple):
+    """Rows with feedback, drawn uniformly from S; or any rows, with a weight of 0 where there is no feedback."""
+
+    log_pi: Tensor  # (…, rows) log π_θ(aᵢ|xᵢ) of the logged action
+    p: Tensor  # (…, rows) pᵢ, the logged propensity
+    c: Tensor  # (…, rows) cᵢ, the cost
+    weight: Tensor | None = None  # (…, rows) of mean 1 over the log; None: 1
+    first: int = 0  # of the step's rows, the first that is in this batch
+
+    def term(self, terms: Tensor, slope: Tensor) -> Term:
+        """The mean over S of a term per row; `slope` is the derivative of each row's term in its log π."""
+        if self.weight is not None:
+            weighted = terms * self.weight
+            slope = weighted if slope is terms else slope * self.weight
+            terms = weighted
+        return _term(self, terms, slope)
+
+    def mean(self, terms: Tensor) -> Tensor:
+        """The unbiased estimate of the mean over S: (…)."""
+        return terms.mean(-1) if self.weight is None else (terms * self.weight).mean(-1)
+
+
+class AnyBatch(NamedTuple):
+    """Rows with or without feedback, drawn uniformly from the regularised rows.
+
+    Fields that the regulariser does not need (`Regulariser.needs`) are None.
+    """
+
+    log_pi: Tensor  # (…, rows) log π_θ(aᵢ|xᵢ) of the logged action
+    p: Tensor  # (…, rows) pᵢ, the logged propensity
+    action_weight: Tensor  # (…, rows) N/m_a for the row's action a, counted over the whole log
+    reward_weight: Tensor  # (…, rows) of mean 1 over the log: how much better than usual the logged action is
+    log_policy: Tensor  # (…, rows, actions) log π_θ(·|xᵢ)
+    pi0: Tensor  # (…, rows, actions) π₀(·|xᵢ)
+    distance: Tensor  # (…) ‖θ − θ₀‖²
+    first: int = 0  # of the step's rows, the first that is in this batch
+
+    def term(self, terms: Tensor, slope: Tensor) -> Term:
+        """The mean over the rows of a term per row; `slope` is the derivative of each row's term in its log π."""
+        return _term(self, terms, slope)
+
+    def policy_term(self, terms: Tensor, slope: Tensor) -> Term:
+        """As `term`, with the slope in log π(·|x): (…, rows, actions)."""
+        rows = self.log_policy.shape[-2]
+        return Term(terms, {(LOG_POLICY, self.first): slope.expand_as(self.log_policy) / rows})
+
+    def mean(self, terms: Tensor) -> Tensor:
+        """The unbiased estimate of the mean over the regularised rows: (…)."""
+        return terms.mean(-1)
+
+
+def _term(batch: KnownBatch | AnyBatch, terms: Tensor, slope: Tensor) -> Term:
+    slope = slope / batch.log_pi.shape[-1]
+    if slope.shape != batch.log_pi.shape:  # one that no policy enters into is the same for all of them
+        slope = slope.expand_as(batch.log_pi)
+    return Term(terms, {(LOG_PI, batch.first): slope})
+
+
 @dataclass(frozen=True)
 class Risk:
     """An estimate of the risk from the rows with feedback."""
@@ -117,4 +172,23 @@ class Regulariser:
     default_rows: str = "all"
     cost_model: str | None = None  # what reward weights are computed from by default
     exact: Regulariser | None = None  # the form that uses the whole π₀(·|x)
-    derive: Callable[[Values, MeanOfPropensities], Mapping[str, float]] | None = None  # numbers more, known in advance
+    # More numbers for the formula, known before the first step.
+    derive: Callable[[Values, MeanOfPropensities], Mapping[str, float]] = lambda values, mean: {}
+
+
+@dataclass(frozen=True)
+class Objective:
+    """R̂(π_θ, S) + λ·L̂(π_θ), with the numbers of the policies at hand. (`training/loop.py` adds the two terms up.)"""
+
+    declared_risk: Risk
+    declared_regulariser: Regulariser
+    lam: float | Tensor  # (…)
+    h: Numbers
+
+    def risk(self, batch: KnownBatch) -> Term:
+        """A batch without rows contributes nothing: of a streamed log, a part may have no feedback."""
+        return self.declared_risk.formula(batch, self.h) if batch.log_pi.shape[-1] else NOTHING
+
+    def regulariser(self, batch: AnyBatch) -> Term:
+        contributes = batch.log_pi.shape[-1] > 0 or batch.distance is not None
+        return self.declared_regulariser.formula(batch, self.h) if contributes else NOTHING

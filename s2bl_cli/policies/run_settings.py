@@ -44,9 +44,9 @@ class RunSettings:
             torch.set_num_threads(self.threads)
         elif step_work < SMALL_STEP:
             torch.set_num_threads(1)
-        there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
+        available = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
         if self.device == "auto":
-            return torch.device("cuda" if there["cuda"] else "mps" if there["mps"] else "cpu")
-        if not there[self.device]:
+            return torch.device("cuda" if available["cuda"] else "mps" if available["mps"] else "cpu")
+        if not available[self.device]:
             raise RunError(f"--device {self.device}: this machine has none that torch can use; try --device auto")
         return torch.device(self.device)

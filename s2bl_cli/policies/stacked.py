@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.policies.network import PolicyNetwork, build_network
-from s2bl_cli.policies.trainable import NOTHING_TO_GO_BACK_FROM, Inputs, add_gradient
+from s2bl_cli.policies.trainable import NOTHING_TO_GO_BACK_FROM, Inputs
 
 # From so many actions on, a softmax is quicker along the memory than across it.
 _MANY_ACTIONS = 64
@@ -50,19 +50,19 @@ class StackedPolicies:
     def __init__(self, starts: Sequence[PolicyNetwork], policies: int) -> None:
         """`starts`: one network a group."""
         states = [start.state_dict() for start in starts]
-        self._groups, self._policies = len(starts), policies
+        self.shape = (len(starts), policies)
+        self._groups, self._policies = self.shape
         self._shift, self._scale = states[0]["shift"], states[0]["scale"]
         self._offset = -(self._shift * self._scale)
         self._names = [name.removesuffix(".weight") for name in states[0] if name.endswith(".weight")]
-        weights, biases = [], []
-        for name in self._names:
-            weight = torch.stack([state[f"{name}.weight"] for state in states])  # (G, units, inputs)
-            bias = torch.stack([state[f"{name}.bias"] for state in states]).unsqueeze(-1)  # (G, units, 1)
-            weights.append(weight.repeat_interleave(policies, 0))  # (G·C, …)
-            biases.append(bias.repeat_interleave(policies, 0))
+
+        def stacked(name: str) -> Tensor:
+            return torch.stack([state[name] for state in states]).repeat_interleave(policies, 0)  # (G·C, …)
+
+        weights = [stacked(f"{name}.weight") for name in self._names]  # (G·C, units, inputs)
+        biases = [stacked(f"{name}.bias").unsqueeze(-1) for name in self._names]  # (G·C, units, 1)
         first = torch.cat([weights[0], biases[0]], dim=2)
         self._first = first.view(self._groups, -1, first.shape[2])  # (G, C·units, features + 1)
-        self._first_units = self._first.shape[1]
         self._weights, self._biases = weights[1:], biases[1:]  # of the other layers
         self._actions = states[0][f"{self._names[-1]}.weight"].shape[0]
         self.parameters = [self._first, *self._weights, *self._biases]
@@ -121,7 +121,7 @@ class StackedPolicies:
             weight.grad = torch.bmm(of_logits, outputs.transpose(1, 2))
             bias.grad = of_logits.sum(2, keepdim=True)
             of_logits = torch.bmm(weight.transpose(1, 2), of_logits).mul_(outputs.sign())
-        self._first.grad = torch.bmm(of_logits.reshape(self._groups, self._first_units, -1), layers[0])
+        self._first.grad = torch.bmm(of_logits.reshape(self._groups, self._first.shape[1], -1), layers[0])
 
     def _standardised(self, context: Tensor, index: Tensor) -> Tensor:
         """(G, batch, features + 1)."""
@@ -141,18 +141,6 @@ class StackedPolicies:
         x = torch.ones(rows.shape[0], _padded(features + 1), dtype=self._scale.dtype, device=rows.device)
         whole = x.view(self._groups, -1, x.shape[1])[:, :, : features + 1]
         return _Buffer(x[:, :features].view(rows.shape), x[:, :features], whole)
-
-    def distance(self, prior: Sequence[Tensor]) -> Tensor:
-        pairs = zip(self.parameters, prior, strict=True)
-        return torch.stack([self._difference(value, other).square().sum((2, 3)) for value, other in pairs]).sum(0)
-
-    def backward_distance(self, prior: Sequence[Tensor], slope: Tensor) -> None:
-        for value, other in zip(self.parameters, prior, strict=True):
-            add_gradient(value, (2 * slope[:, :, None, None] * self._difference(value, other)).view_as(value))
-
-    def _difference(self, value: Tensor, other: Tensor) -> Tensor:
-        """(G, C, units, inputs)."""
-        return value.view(self._groups, self._policies, -1, value.shape[-1]) - other.unsqueeze(1)
 
     def training(self, on: bool) -> None:
         """The same in both."""

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from typing import Protocol
 
+import torch
 from torch import Tensor
 
 from s2bl_cli.contract.tensor_files import Tensors
@@ -13,50 +14,53 @@ Inputs = tuple[Tensor, Tensor]  # rows and logged actions of a step, laid out as
 class TrainablePolicies(Protocol):
     """Policies that take their steps together: `log_pi` or `log_policy`, then `backward` from the slopes in it."""
 
-    parameters: list[Tensor]
+    shape: tuple[int, int]  # G, C
+    parameters: list[Tensor]  # each a tensor whose elements are those of the G·C policies, one after another
 
     def inputs(self, index: Tensor, action: Tensor) -> list[Inputs]:
         """The rows and their actions (steps, G, rows) laid out, for all steps at once."""
-        ...
 
     def log_pi(self, context: Tensor, inputs: Inputs) -> Tensor:
         """log π(aᵢ|xᵢ): (G, C, rows)."""
-        ...
 
     def log_policy(self, context: Tensor, inputs: Inputs) -> Tensor:
         """log π(·|xᵢ): (G, C, rows, actions)."""
-        ...
 
     def backward(self, slope: Tensor) -> None:
         """Set the gradients from the slopes in the latest `log_pi` or `log_policy`, of the same shape.
 
         Once: it uses up what the forward pass left. RuntimeError where there is nothing to go back from.
         """
-        ...
-
-    def distance(self, prior: Sequence[Tensor]) -> Tensor:
-        """‖θ − θ₀‖² of each policy, θ₀ the parameters of one policy per group: (G, C)."""
-        ...
-
-    def backward_distance(self, prior: Sequence[Tensor], slope: Tensor) -> None:
-        """Add to the gradients, from the slopes in the distance: (G, C)."""
-        ...
 
     def training(self, on: bool) -> None:
         """Switch between training and prediction."""
-        ...
 
     def state(self) -> dict[str, Tensor]:
         """All tensors that training changes, live."""
-        ...
 
     def policy_tensors(self, state: dict[str, Tensor], group: int, policy: int) -> Tensors:
         """One policy of such a state, as a policy file holds it."""
-        ...
 
 
 NOTHING_TO_GO_BACK_FROM = "there is no log π to go back from: call log_pi or log_policy first"
 
 
-def add_gradient(parameter: Tensor, gradient: Tensor) -> None:
-    parameter.grad = gradient if parameter.grad is None else parameter.grad.add_(gradient)
+def distance(policies: TrainablePolicies, prior: Sequence[Tensor]) -> Tensor:
+    """‖θ − θ₀‖² of each policy, θ₀ the parameters of one policy per group: (G, C)."""
+    return torch.stack([value.square().sum(-1) for value in _differences(policies, prior)]).sum(0)
+
+
+def backward_distance(policies: TrainablePolicies, prior: Sequence[Tensor], slope: Tensor) -> None:
+    """Add to the gradients, from the slopes in the distance: (G, C)."""
+    for parameter, difference in zip(policies.parameters, _differences(policies, prior), strict=True):
+        gradient = (2 * slope.unsqueeze(-1) * difference).view_as(parameter)
+        parameter.grad = gradient if parameter.grad is None else parameter.grad + gradient
+
+
+def _differences(policies: TrainablePolicies, prior: Sequence[Tensor]) -> list[Tensor]:
+    """θ − θ₀ by parameter: (G, C, elements)."""
+    pairs = zip(policies.parameters, prior, strict=True)
+    return [
+        value.detach().reshape(*policies.shape, -1) - other.detach().reshape(policies.shape[0], 1, -1)
+        for value, other in pairs
+    ]

@@ -1,7 +1,9 @@
 """A model of the probability that a row's feedback is known, given its context and action.
 
 Fitted as a reward model is, on whether the reward is known instead of on the reward. Linear in the context, or, where
-that predicts the known rows of other folds better, linear in random features of it too.
+that predicts the known rows of other folds better, linear in random features of it too. A linear map of those is a
+network of one hidden layer whose first layer stays as it was drawn, so whatever fits linear maps fits it (Rahimi &
+Recht 2007; Huang et al. 2006).
 """
 
 from dataclasses import dataclass
@@ -11,9 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from s2bl_cli.policies.context_tensor import Contexts
-from s2bl_cli.reward_models.random_features import RandomFeatures
-from s2bl_cli.reward_models.reward_model import CPU, RewardModel, cross_fit
+from s2bl_cli.policies.contexts import Contexts, context_tensor
+from s2bl_cli.reward_models.reward_model import CPU, RewardModel, Standardisation, cross_fit
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
 LEAST_PROBABILITY = 1e-3  # below, one row would stand for thousands
@@ -22,6 +23,28 @@ _HIDDEN = 64  # random features: with 256, 20,000 rows are overfitted
 Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
 Known = npt.NDArray[np.bool_]
+
+
+class RandomFeatures:
+    """The standardised context x beside max(0, B x + b). Moments are those of the contexts given here; B and b are
+    drawn, not learned."""
+
+    def __init__(self, context: npt.NDArray[np.generic], hidden: int, seed: int, device: torch.device) -> None:
+        rng = np.random.default_rng([seed, 3])
+        self._device = device
+        self._standardise = Standardisation(context, device)
+        size = self._standardise.shift.numel()
+        drawn = rng.standard_normal((size, hidden)) / np.sqrt(size)
+        self._weight = torch.from_numpy(drawn.astype(np.float32)).to(device)  # (features, hidden)
+        self._bias = torch.from_numpy((0.5 * rng.standard_normal(hidden)).astype(np.float32)).to(device)
+
+    @torch.no_grad()
+    def __call__(self, context: Contexts) -> npt.NDArray[np.float32]:
+        """(rows, features + hidden)"""
+        x = self._standardise(context_tensor(context, self._device))
+        hidden = torch.addmm(self._bias, x, self._weight).relu_()
+        features: npt.NDArray[np.float32] = torch.cat([x, hidden], dim=1).cpu().numpy()
+        return features
 
 
 @dataclass(frozen=True)
@@ -60,7 +83,7 @@ def cross_fit_observation(
         cross_fit(features(context), action, value, fold, actions, settings, device), features
     )
     likelihoods = [
-        log_likelihood(one.probability(context, action, fold), known).sum() for one in (linear, nonlinear_model)
+        log_likelihood(model.probability(context, action, fold), known).sum() for model in (linear, nonlinear_model)
     ]
     return nonlinear_model if likelihoods[1] > likelihoods[0] else linear
 

@@ -8,30 +8,36 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from s2bl_cli.objectives.batches import AnyBatch, KnownBatch
-from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, PRIOR, Regulariser, Risk, Seen
-from s2bl_cli.policies.trainable import Inputs, TrainablePolicies
+from s2bl_cli.objectives.terms import (
+    FILLED_COSTS,
+    LOG_PI,
+    LOG_POLICY,
+    PRIOR,
+    REWARD_WEIGHT,
+    AnyBatch,
+    KnownBatch,
+    Regulariser,
+    Risk,
+    Seen,
+)
+from s2bl_cli.policies.trainable import Inputs, TrainablePolicies, backward_distance, distance
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.data import TrainingData
+from s2bl_cli.training.data import TrainingData, TrainRows
 from s2bl_cli.training.expected_rewards import ExpectedRewards
-from s2bl_cli.training.rows import Rows, rows_on_device
-from s2bl_cli.training.sampling import Order, Sample, sample
-from s2bl_cli.training.statistics import TrainRows
+from s2bl_cli.training.sampling import Order, Rows, Sample, rows_on_device, sample
+from s2bl_cli.training.settings import TrainSettings
 
 _NOT_NEEDED: Any = None
 
 
 class Batch(NamedTuple):
-    """The rows of a step. The first `known` of them are the risk's, those from `regularised` on the regulariser's."""
+    """The rows of a step. What the terms see of the policies is filled in by `Forward`."""
 
     context: Tensor  # of the whole part: (rows of the part, *shape)
     inputs: Inputs
     action: Tensor  # (G, rows)
-    known: int
-    regularised: int
-    known_columns: tuple[Tensor, Tensor, Tensor | None]  # p, c and the weight of the risk's rows: (G, 1, rows)
-    all_columns: tuple[Tensor, Tensor, Tensor]  # p, action weight and reward weight of the regulariser's rows
-    pi0: Tensor  # of the regulariser's rows: (G, 1, rows, actions)
+    known: KnownBatch  # the risk's rows, the first ones of the step
+    regularised: AnyBatch  # the regulariser's, from its `first` on
 
 
 class Forward:
@@ -41,7 +47,6 @@ class Forward:
         self, policies: TrainablePolicies, batch: Batch, needs: Sequence[str], prior: Sequence[Tensor] | None
     ) -> None:
         self._policies, self._batch, self._prior = policies, batch, prior
-        self.distance = _NOT_NEEDED if prior is None else policies.distance(prior)  # (G, C)
         self.log_policy = _NOT_NEEDED
         if LOG_POLICY in needs:
             self.log_policy = policies.log_policy(batch.context, batch.inputs)  # (G, C, rows, actions)
@@ -49,31 +54,34 @@ class Forward:
         elif batch.action.shape[-1]:
             self.log_pi = policies.log_pi(batch.context, batch.inputs)
         else:
-            self.log_pi = batch.known_columns[0]  # no row is seen
+            self.log_pi = batch.known.p  # no row is seen
 
     def known(self) -> KnownBatch:
         """The risk's rows."""
-        return KnownBatch(_rows(self.log_pi, 0, self._batch.known), *self._batch.known_columns)
+        _, p, c, weight, first = self._batch.known
+        return KnownBatch(_rows(self.log_pi, first, p.shape[-1]), p, c, weight, first)
 
-    def all(self) -> AnyBatch:
+    def regularised(self) -> AnyBatch:
         """The regulariser's rows."""
-        first = self._batch.regularised
-        rows = self.log_pi.shape[-1] - first
-        policy = _NOT_NEEDED if self.log_policy is None else self.log_policy.narrow(2, first, rows)
-        log_pi = _rows(self.log_pi, first, rows)
-        return AnyBatch(log_pi, *self._batch.all_columns, policy, self._batch.pi0, self.distance, first)
+        _, p, action_weight, reward_weight, _, pi0, _, first = self._batch.regularised
+        log_pi, policy, from_prior = _rows(self.log_pi, first, p.shape[-1]), _NOT_NEEDED, _NOT_NEEDED
+        if self.log_policy is not None:
+            policy = self.log_policy.narrow(2, first, p.shape[-1])
+        if self._prior is not None:
+            from_prior = distance(self._policies, self._prior)  # (G, C)
+        return AnyBatch(log_pi, p, action_weight, reward_weight, policy, pi0, from_prior, first)
 
     def backward(self, slope: dict[Seen, Tensor]) -> None:
         """Set the policies' gradients from the loss's slope in what was seen."""
         of_log_pi = sorted((first, tensor) for (name, first), tensor in slope.items() if name == LOG_PI)
         if self.log_policy is not None:
             self._backward_policy(slope, of_log_pi)
-        elif len(of_log_pi) == 1:
-            self._policies.backward(of_log_pi[0][1])
         elif of_log_pi:
-            self._policies.backward(torch.cat([tensor for _, tensor in of_log_pi], dim=-1))
-        if self._prior is not None and ("distance", self._batch.regularised) in slope:
-            self._policies.backward_distance(self._prior, slope["distance", self._batch.regularised])
+            slopes = [tensor for _, tensor in of_log_pi]
+            self._policies.backward(slopes[0] if len(slopes) == 1 else torch.cat(slopes, dim=-1))
+        of_distance = slope.get(("distance", self._batch.regularised.first))
+        if self._prior is not None and of_distance is not None:
+            backward_distance(self._policies, self._prior, of_distance)
 
     def _backward_policy(self, slope: dict[Seen, Tensor], of_log_pi: Sequence[tuple[int, Tensor]]) -> None:
         whole = torch.zeros_like(self.log_policy)
@@ -100,17 +108,19 @@ class Batches:
 
     data: TrainingData
     folds: Sequence[Fold]
-    expected: ExpectedRewards | None
+    expected: Sequence[ExpectedRewards]  # one per fold, where the objective needs them
     risk: Risk
     regulariser: Regulariser
-    reg_on_known: bool
-    mixed: bool
-    batch_size: int
+    settings: TrainSettings
     device: torch.device
 
     @property
     def needs(self) -> tuple[str, ...]:
         return (*self.risk.needs, *self.regulariser.needs)
+
+    @property
+    def per_epoch(self) -> int:
+        return self.data.steps_per_epoch(self.settings.batch_size)
 
     def rows(self, epoch: int) -> Iterator[Rows]:
         """The rows of an epoch on the device: all of them, which stay there, or part by part."""
@@ -122,39 +132,40 @@ class Batches:
 
     def _on_device(self, part: TrainRows) -> Rows:
         return rows_on_device(
-            part, self.folds, self.data.statistics, self.expected, reg_on_known=self.reg_on_known, device=self.device
+            part,
+            self.folds,
+            self.data.statistics,
+            reg_on_known=self.settings.reg_rows == "known",
+            device=self.device,
+            filling=self.expected if FILLED_COSTS in self.needs else (),
+            weighting=self.expected if REWARD_WEIGHT in self.needs else (),
         )
 
     def epoch(self, epoch: int, start: int, policies: TrainablePolicies) -> Iterator[tuple[int, Batch]]:
         """The steps of an epoch from `start` on, with their numbers. Steps whose rows no term sees are left out."""
-        total = self.data.statistics.rows
-        seen = 0
+        size, seen = self.settings.batch_size, 0
         for number, rows in enumerate(self.rows(epoch)):
-            first, seen = seen // self.batch_size, seen + rows.total
+            first, seen = seen // size, seen + len(rows.action)
             # Whole batches over the epoch, wherever a part ends.
-            after = self.data.steps_per_epoch(self.batch_size) if seen == total else seen // self.batch_size
+            after = self.per_epoch if seen == self.data.statistics.rows else seen // size
             if max(first, start) < after:
-                order = Order([fold.seed for fold in self.folds], epoch, number)
-                yield from self._steps(rows, first, after - first, order, policies, start)
+                drawn = self._sample(rows, after - first, Order([fold.seed for fold in self.folds], epoch, number))
+                if drawn.rows.shape[-1] or PRIOR in self.needs:
+                    steps = enumerate(_gathered(rows, drawn, policies), first)
+                    yield from ((step, batch) for step, batch in steps if step >= start)
             del rows  # or a part of a stream would be held until two more are read
 
-    def _steps(
-        self, rows: Rows, first: int, steps: int, order: Order, policies: TrainablePolicies, start: int
-    ) -> Iterator[tuple[int, Batch]]:
-        drawn = sample(
+    def _sample(self, rows: Rows, steps: int, order: Order) -> Sample:
+        return sample(
             rows,
             steps,
-            self.batch_size,
+            self.settings.batch_size,
             order,
-            mixed=self.mixed,
-            reg_on_known=self.reg_on_known,
+            mixed=self.settings.sampling == "mixed",
+            reg_on_known=self.settings.reg_rows == "known",
             has_risk=LOG_PI in self.risk.needs,
             has_regulariser=bool({LOG_PI, LOG_POLICY} & set(self.regulariser.needs)),
         )
-        if drawn.rows.shape[-1] or PRIOR in self.needs:
-            for step, batch in enumerate(_gathered(rows, drawn, policies)):
-                if first + step >= start:
-                    yield first + step, batch
 
 
 def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterator[Batch]:
@@ -166,26 +177,24 @@ def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterato
         """(G, rows of the part) at the index: (G, 1, rows) for each step."""
         if values is None:
             return [_NOT_NEEDED] * len(index)
-        return values.expand(len(index), *index.shape[1:2], -1).gather(2, index).unsqueeze(2).unbind()
+        return values.expand(*index.shape[:2], -1).gather(2, index).unsqueeze(2).unbind()
 
     columns = zip(
         policies.inputs(drawn.rows, action),
         action.unbind(),
+        gathered(rows.p, known),
+        gathered(rows.c, known),
+        gathered(rows.feedback_weight if drawn.weighted else None, known),
         regularised.unbind(),
-        zip(
-            gathered(rows.p, known),
-            gathered(rows.c[: known.shape[1]], known),
-            gathered(rows.feedback_weight if drawn.weighted else None, known),
-            strict=True,
-        ),
-        zip(
-            gathered(rows.p, regularised),
-            gathered(rows.action_weight[: regularised.shape[1]], regularised),
-            gathered(rows.reward_weight, regularised),
-            strict=True,
-        ),
+        gathered(rows.p, regularised),
+        gathered(rows.action_weight, regularised),
+        gathered(rows.reward_weight, regularised),
         strict=True,
     )
-    for inputs, chosen, index, known_columns, all_columns in columns:
+    for inputs, chosen, known_p, c, weight, index, p, action_weight, reward_weight in columns:
         pi0 = _NOT_NEEDED if rows.pi0 is None else rows.pi0[index].unsqueeze(1)  # too large for all steps at once
-        yield Batch(rows.context, inputs, chosen, drawn.known, drawn.regularised, known_columns, all_columns, pi0)
+        of_risk = KnownBatch(_NOT_NEEDED, known_p, c, weight)
+        of_regulariser = AnyBatch(
+            _NOT_NEEDED, p, action_weight, reward_weight, _NOT_NEEDED, pi0, _NOT_NEEDED, drawn.regularised
+        )
+        yield Batch(rows.context, inputs, chosen, of_risk, of_regulariser)

@@ -2,7 +2,6 @@
 
 import itertools
 import os
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -53,12 +52,12 @@ class Candidate:
         return f"{self.fold.seed},{self.fold.start:g},{self.number}"
 
 
-def holdout_folds(seeds: Sequence[int], share: float) -> list[Fold]:
-    return [Fold(seed, 0.0, share) for seed in seeds]
-
-
-def all_folds(seed: int, folds: int) -> list[Fold]:
-    return [Fold(seed, fold / folds, (fold + 1) / folds) for fold in range(folds)]
+def folds_of(settings: TrainSettings) -> list[Fold]:
+    """By seed: all folds of a cross-validation, or the one that --holdout keeps."""
+    if settings.folds is None:
+        return [Fold(seed, 0.0, settings.held_share) for seed in settings.seed_list]
+    ends = [(k / settings.folds, (k + 1) / settings.folds) for k in range(settings.folds)]
+    return [Fold(seed, start, stop) for seed in settings.seed_list for start, stop in ends]
 
 
 def grid(settings: TrainSettings) -> list[Point]:
@@ -80,7 +79,8 @@ def candidates_of(settings: TrainSettings, fold: Fold, costs: Costs) -> list[Can
 
 def targets_of(settings: TrainSettings, output: str | None, log_stem: str) -> list[str]:
     """A file per policy, by seed and then by grid point. Without -o, named after the log; with a folder, in it."""
-    parts = [_part(settings, seed, point) for seed in settings.seed_list for point in _kept_points(settings)]
+    points = grid(settings) if settings.select is None else [{}]  # which one is selected is not known yet
+    parts = [_part(settings, seed, point) for seed in settings.seed_list for point in points]
     if output is None or output.endswith(("/", os.sep)) or (len(parts) > 1 and os.path.isdir(output)):
         return [os.path.join(output or "", f"{log_stem}-{settings.name}-{part}{_SUFFIX}") for part in parts]
     if len(parts) == 1:
@@ -89,11 +89,6 @@ def targets_of(settings: TrainSettings, output: str | None, log_stem: str) -> li
         raise SettingError(f"-o - is for one policy, but these settings train {len(parts)}: give a folder")
     stem = output.removesuffix(_SUFFIX)
     return [f"{stem}-{part}{_SUFFIX}" for part in parts]
-
-
-def _kept_points(settings: TrainSettings) -> list[Point]:
-    """Every point of the grid, or the selected one, which is not known yet."""
-    return grid(settings) if settings.select is None else [{}]
 
 
 def _part(settings: TrainSettings, seed: int, point: Point) -> str:

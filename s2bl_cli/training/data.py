@@ -1,4 +1,4 @@
-"""The train rows of a log: in memory, or streamed from disk every epoch.
+"""The train rows of a log: in memory, or streamed from disk every epoch; and what is counted before the first step.
 
 A streamed log is read in parts, each some row groups from all over the log. Batches are drawn from a part as from a
 log in memory, while the next one is read on a thread. Two parts are held, whatever the size of the log. The order of
@@ -6,25 +6,123 @@ the row groups follows from the epoch alone, so that policies trained side by si
 """
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from s2bl_cli.contract.logs.arrays import log_arrays
+from s2bl_cli.contract.logs.arrays import LogArrays, log_arrays
 from s2bl_cli.contract.logs.decoding import RowGroup
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.errors import ContractError
+from s2bl_cli.policies.contexts import flattened, standardisation
+from s2bl_cli.row_hash import uniform_hash
+from s2bl_cli.running_moments import RunningMoments
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.statistics import Statistics, TrainRows, count_rows
 
 PART_BYTES = 32 << 20
-SAMPLE_BYTES = 128 << 20  # of known contexts, for cost models: they need no more
+SAMPLE_BYTES = 128 << 20  # of known contexts, for reward models: they need no more
+_SAMPLE_SEED = 0x5A
 _MOST_PARTS = 4  # per row group
 _ROW_BYTES = 40  # of a row's other columns in memory
+_WIDE = ("context", "pi0")
 
 Floats = npt.NDArray[np.float64]
+
+
+class TrainRows(NamedTuple):
+    """Rows of the train split, and their numbers in the log."""
+
+    rows: LogArrays
+    number: npt.NDArray[np.int64]
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> "TrainRows":
+        return TrainRows(self.rows.take(chosen), self.number[chosen])
+
+    def learned(self, fold: Fold) -> npt.NDArray[np.bool_]:
+        """Those whose feedback policies of the fold learn from."""
+        return self.rows.known & ~fold.holds_out(self.number)
+
+
+def joined(parts: list[TrainRows]) -> TrainRows:
+    arrays: dict[str, Any] = {
+        name: None if value is None else np.concatenate([getattr(part.rows, name) for part in parts])
+        for name, value in vars(parts[0].rows).items()
+    }
+    return TrainRows(LogArrays(**arrays), np.concatenate([part.number for part in parts]))
+
+
+class KnownColumns(NamedTuple):
+    """The rows with feedback, without their contexts: 20 bytes per row."""
+
+    number: npt.NDArray[np.int64]
+    action: npt.NDArray[np.int32]
+    p: npt.NDArray[np.float32]
+    c: npt.NDArray[np.float32]
+
+
+@dataclass(frozen=True)
+class Statistics:
+    """Counts over the train rows."""
+
+    rows: int
+    known: KnownColumns
+    action_counts: npt.NDArray[np.float64]  # (actions,) over all rows
+    shift: npt.NDArray[np.float32]  # (features,) the standardisation of the contexts
+    scale: npt.NDArray[np.float32]
+    sample: TrainRows  # known rows with contexts, of very many an even sample; none where not asked for
+
+    @cached_property
+    def cost_range(self) -> tuple[float, float]:
+        """The lowest and the highest known cost."""
+        costs = self.known.c
+        return (float(costs.min()), float(costs.max())) if len(costs) else (0.0, 0.0)
+
+    def learned(self, fold: Fold) -> npt.NDArray[np.bool_]:
+        """Of the known rows, those that policies of the fold learn from."""
+        return ~fold.holds_out(self.known.number)
+
+    def learned_count(self, fold: Fold) -> int:
+        return int(self.learned(fold).sum())
+
+    def action_weight(self, fold: Fold, *, on_known: bool) -> npt.NDArray[np.float64]:
+        """N/m_a over the regularised rows: (actions,), 0 for an action that was never logged."""
+        counts = self.action_counts
+        if on_known:
+            counts = np.bincount(self.known.action[self.learned(fold)], minlength=len(counts)).astype(np.float64)
+        weights: npt.NDArray[np.float64] = np.divide(counts.sum(), counts, out=np.zeros_like(counts), where=counts > 0)
+        return weights
+
+
+def count_rows(parts: Iterable[TrainRows], actions: int, *, sample_bytes: int = 0) -> Statistics:
+    """`sample_bytes`: how large the sample of known rows may be; 0: no sample."""
+    known: list[KnownColumns] = []
+    counts = np.zeros(actions)
+    moments = RunningMoments()
+    sample: list[TrainRows] = []
+    share = 1.0 if sample_bytes else 0.0
+    for part, number in parts:
+        is_known = np.flatnonzero(part.known)
+        known.append(
+            KnownColumns(number[is_known], part.action[is_known], part.propensity[is_known], part.cost[is_known])
+        )
+        counts += np.bincount(part.action, minlength=actions)
+        moments.add(flattened(part.context))
+        sample.append(_sampled(TrainRows(part, number).take(part.known & (share > 0)), share))
+        while sum(part.rows.context.nbytes for part in sample) > sample_bytes:
+            share /= 2
+            sample = [_sampled(part, share) for part in sample]
+    columns = KnownColumns(*map(np.concatenate, zip(*known, strict=True)))
+    return Statistics(int(counts.sum()), columns, counts, *standardisation(moments), joined(sample))
+
+
+def _sampled(rows: TrainRows, share: float) -> TrainRows:
+    """Rows by the hash of their number, so that a smaller share is part of a larger one."""
+    return rows if share == 1 else rows.take(uniform_hash(rows.number, _SAMPLE_SEED) < share)
 
 
 class TrainingData:
@@ -40,8 +138,8 @@ class TrainingData:
         else:
             arrays = log.read(columns)
             self._whole = TrainRows(arrays.take(~arrays.is_test), np.flatnonzero(~arrays.is_test))
-        sample_bytes = (SAMPLE_BYTES if streamed else 1 << 62) if sample_known else None
-        self.statistics: Statistics = count_rows(self.scan(), log.spec.actions, sample_bytes=sample_bytes)
+        sample_bytes = SAMPLE_BYTES if streamed else 1 << 62
+        self.statistics = count_rows(self.scan(), log.spec.actions, sample_bytes=sample_bytes if sample_known else 0)
         if self.statistics.rows == 0:
             raise ContractError(f"{log.name}: it has no train rows to learn from (its rows are all of the test split)")
 
@@ -101,23 +199,20 @@ class TrainingData:
         row_groups = self._log.row_groups
         size = row_bytes(self._log, self._columns)
         parts: list[list[RowGroup]] = [[]]
-        held = 0
+        part_bytes = 0
         for i in np.random.default_rng(epoch).permutation(len(row_groups)):
             added = row_groups[i].rows * size
-            if held + added > PART_BYTES and parts[-1]:
+            if part_bytes + added > PART_BYTES and parts[-1]:
                 parts.append([])
-                held = 0
+                part_bytes = 0
             parts[-1].append(row_groups[i])
-            held += added
+            part_bytes += added
         return parts
 
     def _read(self, row_groups: list[RowGroup]) -> TrainRows:
         arrays = self._log.read_row_groups(row_groups, self._columns)
         numbers = np.concatenate([np.arange(s.first_row, s.first_row + s.rows, dtype=np.int64) for s in row_groups])
         return TrainRows(arrays, numbers).take(~arrays.is_test)
-
-
-_WIDE = ("context", "pi0")
 
 
 def row_bytes(log: Log, columns: tuple[str, ...]) -> int:

@@ -2,6 +2,10 @@
 
 A reward is the cost with its sign changed, scaled by the range of the known costs: 1 for the lowest, 0 for the highest.
 They fill in costs (`pseudo`) and make reward weights (`cce`).
+
+Rewards are expected by a reward model, or by a calibration of the propensity, which is known of every row: a monotone
+curve through the known rows (isotonic regression, its direction from the data), drawn towards the mean by as much as it
+fails on rows it has not seen. If the propensity predicts nothing, the curve is flat.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -15,10 +19,12 @@ import torch
 from s2bl_cli.contract.logs.arrays import LogArrays
 from s2bl_cli.reward_models.reward_model import assign_folds, cross_fit, fit_reward_model
 from s2bl_cli.reward_models.settings import RewardModelSettings
-from s2bl_cli.training.calibration import calibrate, trust_in
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.statistics import Statistics, TrainRows
+from s2bl_cli.training.data import Statistics, TrainRows
 
+_FOLDS = 10  # of a calibration
+_LEAST_ROWS = 2 * _FOLDS  # fewer say nothing of rows not seen
+_Z_95 = 1.96
 _LARGEST_WEIGHT = 20.0  # of a row: rarer actions would drown the others
 
 Floats = npt.NDArray[np.floating[Any]]
@@ -34,84 +40,64 @@ class Expectation(NamedTuple):
 
 @dataclass(frozen=True)
 class ExpectedRewards:
-    """Of every fold. Which of the two columns the objective needs is said once, here."""
+    """What policies of a fold are to expect of rows whose feedback they do not see."""
 
-    folds: Sequence[Fold]
-    expectations: Sequence[Expectation]  # one per fold
-    mean_rewards: Sequence[float]  # of the known rows that the fold's policies learn from
-    known_shares: Sequence[float]  # of all rows, those they learn from
-    lowest_cost: float
-    highest_cost: float
-    actions: int
-    fills_costs: bool
-    weights_rewards: bool
-    scales: Sequence[float] = ()  # 1/mean weight over the log; none yet: 1
+    fold: Fold
+    expectation: Expectation
+    mean_reward: float  # of the known rows that the policies learn from
+    known_share: float  # of all rows, those they learn from
+    statistics: Statistics
+    scale: float = 1.0  # 1/mean weight over the log
 
-    def costs(self, train_rows: TrainRows) -> npt.NDArray[np.float32] | None:
-        """Known costs where the fold's policies may see them, else expected ones: (G, rows)."""
-        if not self.fills_costs:
-            return None
-        rewards = np.stack([self._rewards(train_rows, g)[0] for g in range(len(self.folds))])
-        return (self.highest_cost - rewards * (self.highest_cost - self.lowest_cost)).astype(np.float32)
+    def costs(self, train_rows: TrainRows) -> npt.NDArray[np.float32]:
+        """Known costs where the policies may see them, else expected ones: (rows,)."""
+        low, high = self.statistics.cost_range
+        rewards = self._rewards(train_rows.rows, train_rows.learned(self.fold))
+        return (high - rewards * (high - low)).astype(np.float32)
 
-    def reward_weights(self, train_rows: TrainRows) -> npt.NDArray[np.float32] | None:
-        """(r − r̄)₊/(k·p), known rows weighted up by as much as the expectation is not to be trusted: (G, rows)."""
-        if not self.weights_rewards:
-            return None
-        return np.stack([self._weights(train_rows, g) for g in range(len(self.folds))]).astype(np.float32)
-
-    def scaled_by(self, parts: Iterable[TrainRows]) -> "ExpectedRewards":
-        """With weights of mean 1 over these parts: λ then means the same on every log."""
-        totals, rows = np.zeros(len(self.folds)), 0
-        for part in parts:
-            totals += [self._weights(part, g).sum(dtype=np.float64) for g in range(len(self.folds))]
-            rows += part.rows.rows
-        return replace(self, scales=[rows / total if total > 0 else 0.0 for total in totals])
-
-    def reward_of(self, cost: Floats) -> Floats:
-        extent = self.highest_cost - self.lowest_cost
-        reward: Floats = (self.highest_cost - cost) / extent if extent > 0 else np.zeros(len(cost))
-        return reward
-
-    def _rewards(self, train_rows: TrainRows, g: int) -> tuple[Floats, npt.NDArray[np.bool_]]:
-        """Rewards of all rows, and which of them are known to the fold's policies."""
-        part, number = train_rows
-        learned = part.known & ~self.folds[g].holds_out(number)
-        expected = np.clip(self.expectations[g].reward(part), 0, 1)
-        return np.where(learned, self.reward_of(part.cost), expected), learned
-
-    def _weights(self, train_rows: TrainRows, g: int) -> Floats:
-        rewards, learned = self._rewards(train_rows, g)
-        weight = np.maximum(rewards - self.mean_rewards[g], 0)
+    def weights(self, train_rows: TrainRows) -> Floats:
+        """(r − r̄)₊/(k·p), known rows weighted up by as much as the expectation is not to be trusted: (rows,)."""
+        rows, learned = train_rows.rows, train_rows.learned(self.fold)
+        weight = np.maximum(self._rewards(rows, learned) - self.mean_reward, 0)
         # Of mean 1 over the log where π₀ has full support: how often π₀ takes an action says nothing of its worth.
-        weight *= np.minimum(1 / (self.actions * train_rows.rows.propensity.astype(np.float64)), _LARGEST_WEIGHT)
-        trust, share = self.expectations[g].trust, self.known_shares[g]
+        actions = len(self.statistics.action_counts)
+        weight *= np.minimum(1 / (actions * rows.propensity.astype(np.float64)), _LARGEST_WEIGHT)
+        trust, share = self.expectation.trust, self.known_share
         weight *= np.where(learned, (1 - trust * (1 - share)) / share if share else 0.0, trust)
-        scaled: Floats = weight * self.scales[g] if self.scales else weight
-        return scaled
+        scaled_weight: Floats = weight * self.scale
+        return scaled_weight
+
+    def _rewards(self, rows: LogArrays, learned: npt.NDArray[np.bool_]) -> Floats:
+        expected = np.clip(self.expectation.reward(rows), 0, 1)
+        return np.where(learned, _reward(rows.cost, self.statistics), expected)
+
+
+def _reward(cost: Floats, statistics: Statistics) -> Floats:
+    low, high = statistics.cost_range
+    reward: Floats = (high - cost) / (high - low) if high > low else np.zeros(len(cost))
+    return reward
 
 
 def fit_expected_rewards(
-    model: Callable[..., Expectation],
-    statistics: Statistics,
-    known: TrainRows,
-    folds: Sequence[Fold],
-    device: torch.device,
-    *,
-    fills_costs: bool,
-    weights_rewards: bool,
+    model: Callable[..., Expectation], statistics: Statistics, fold: Fold, device: torch.device
 ) -> ExpectedRewards:
-    """Fit the model for each fold on the known rows that its policies learn from. `known` has contexts."""
-    low, high, actions = statistics.lowest_cost, statistics.highest_cost, len(statistics.action_counts)
-    bare = ExpectedRewards(folds, (), (), (), low, high, actions, fills_costs, weights_rewards)
-    expectations, means, shares = [], [], []
-    for fold in folds:
-        rows = known.rows.take(~fold.holds_out(known.number))
-        reward = bare.reward_of(rows.cost)
-        expectations.append(model(rows, reward, seed=fold.seed, actions=actions, device=device))
-        means.append(float(reward.mean()) if rows.rows else 0.0)
-        shares.append(statistics.learned_count(fold) / statistics.rows)  # `known` may be a sample
-    return replace(bare, expectations=expectations, mean_rewards=means, known_shares=shares)
+    """Fit the model on the known rows, or the sample of them, that the fold's policies learn from."""
+    sample = statistics.sample
+    rows = sample.rows.take(sample.learned(fold))
+    reward = _reward(rows.cost, statistics)
+    expectation = model(rows, reward, seed=fold.seed, actions=len(statistics.action_counts), device=device)
+    known_share = statistics.learned_count(fold) / statistics.rows
+    return ExpectedRewards(fold, expectation, float(reward.mean()) if rows.rows else 0.0, known_share, statistics)
+
+
+def scaled(expected: Sequence[ExpectedRewards], parts: Iterable[TrainRows]) -> list[ExpectedRewards]:
+    """With weights of mean 1 over these parts: λ then means the same on every log."""
+    totals, rows = np.zeros(len(expected)), 0
+    for part in parts:
+        totals += [of_fold.weights(part).sum(dtype=np.float64) for of_fold in expected]
+        rows += part.rows.rows
+    scales = [rows / total if total > 0 else 0.0 for total in totals]
+    return [replace(of_fold, scale=scale) for of_fold, scale in zip(expected, scales, strict=True)]
 
 
 def by_propensity(rows: LogArrays, reward: Floats, *, seed: int, actions: int, device: torch.device) -> Expectation:
@@ -135,3 +121,57 @@ def by_logistic(rows: LogArrays, reward: Floats, *, seed: int, actions: int, dev
         trust_in(unseen[logged] - reward.mean(), reward - reward.mean()),
         needs_contexts=True,
     )
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """score ↦ expected reward; monotone, constant beyond the scores it was fitted on."""
+
+    knots: npt.NDArray[np.float64]  # scores, rising
+    rewards: npt.NDArray[np.float64]  # at the knots
+    mean: float  # of the rewards it was fitted on
+    trust: float  # in [0, 1]: how much of the curve's departure from the mean is kept
+
+    def __call__(self, score: Floats) -> npt.NDArray[np.float64]:
+        return self.mean + self.trust * (np.interp(score, self.knots, self.rewards) - self.mean)
+
+
+def calibrate(score: Floats, reward: Floats, seed: int) -> Calibration:
+    """Fit on rows whose reward is known. Cross-fitted: each row is predicted by a curve that has not seen it; the
+    slope of the rewards on those predictions is how far the curve is to be trusted."""
+    score, reward = np.asarray(score, np.float64), np.asarray(reward, np.float64)
+    mean = float(reward.mean()) if len(reward) else 0.0
+    if len(reward) < _LEAST_ROWS or reward.min() == reward.max() or score.min() == score.max():
+        return Calibration(np.zeros(1), np.full(1, mean), mean, 0.0)
+    fold = np.random.default_rng(seed).permutation(len(score)) % _FOLDS
+    unseen = np.empty(len(score))
+    for k in range(_FOLDS):
+        knots, rewards = _curve(score[fold != k], reward[fold != k])
+        # About the mean of the other folds: a row's own reward lowers it, which would look like a negative slope.
+        unseen[fold == k] = np.interp(score[fold == k], knots, rewards) - reward[fold != k].mean()
+    return Calibration(*_curve(score, reward), mean, trust_in(unseen, reward - mean))
+
+
+def trust_in(predicted: Floats, truth: Floats) -> float:
+    """The slope of the truth on what was predicted, in [0, 1]: the low end of its 95 % interval, because a curve
+    through noise has some slope too, and would give a weight to every row whose feedback is missing."""
+    spread = float(predicted @ predicted)
+    if spread == 0:
+        return 0.0
+    slope = float(truth @ predicted) / spread
+    error = float(np.sqrt(((truth - slope * predicted) ** 2 * predicted**2).sum())) / spread
+    return float(np.clip(slope - _Z_95 * error, 0, 1))
+
+
+def _curve(score: Floats, reward: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+    """The isotonic curve, rising or falling, whichever is nearer to the rewards: knots and rewards there."""
+    from scipy.optimize import isotonic_regression
+
+    knots, knot_of, count = np.unique(np.asarray(score, np.float64), return_inverse=True, return_counts=True)
+    mean = np.bincount(knot_of, reward) / count
+    rising, falling = (
+        isotonic_regression(mean, weights=count.astype(np.float64), increasing=increasing).x
+        for increasing in (True, False)
+    )
+    errors = [float(count @ (mean - curve) ** 2) for curve in (rising, falling)]
+    return knots, rising if errors[0] <= errors[1] else falling

@@ -11,22 +11,20 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.contract.policies import NetworkSpec
-from s2bl_cli.objectives.hyperparameters import NU
-from s2bl_cli.objectives.objective import Objective
-from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Regulariser, Risk
+from s2bl_cli.objectives.hyperparameters import NU, Values
+from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Objective, Regulariser, Risk
 from s2bl_cli.policies.network import PolicyNetwork, build_network, network_from, on_device
-from s2bl_cli.policies.single import SinglePolicy
+from s2bl_cli.policies.single import SinglePolicy, is_bf16
 from s2bl_cli.policies.stacked import StackedPolicies, is_stackable, parameter_count
 from s2bl_cli.policies.trainable import TrainablePolicies
-from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SCHEDULES, SELECTORS
+from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SELECTORS
 from s2bl_cli.training.batches import Batches
 from s2bl_cli.training.candidates import Candidate, Fold
 from s2bl_cli.training.data import TrainingData
-from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards
+from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards, scaled
 from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Run
-from s2bl_cli.training.loop import Loop, TrainState, check_finite
-from s2bl_cli.training.precision import is_bf16
+from s2bl_cli.training.loop import TrainState, check_finite
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.validation import HeldOutPredictions, Result, Tracker, fold_models
 
@@ -62,8 +60,8 @@ class GradientLearner:
         batch = min(settings.batch_size, data.statistics.rows)
         bf16 = is_bf16(settings.precision, self._spec, batch, run.device)
         stacks = self._stacks(data, candidates, alone=bf16 or run.compiled)
-        epochs = settings.epochs or 0
-        with run.progress(settings.name, len(stacks) * epochs) as advance:
+        epochs = settings.epochs
+        with run.console.progress(f"{run.stage} {settings.name}", len(stacks) * epochs, "epochs") as advance:
             for number, stack in enumerate(stacks):
                 if run.unfinished([candidate for row in stack for candidate in row]):
                     yield from self._fit_stack(data, stack, run, bf16, number * epochs, advance)
@@ -82,15 +80,10 @@ class GradientLearner:
             batch_of[fold.seed] = min(batch_of.get(fold.seed, self._settings.batch_size), learned)
         capacity = max(1, _MOST_TOGETHER // parameter_count(self._spec))  # policies
         stacks: dict[tuple[int, int], Stack] = {}
-        for fold, row in by_fold.items():
-            for start in range(0, len(row), capacity):
-                alike = (batch_of[fold.seed], len(row[start : start + capacity]))
-                stacks.setdefault(alike, []).append(row[start : start + capacity])
-        return [
-            rows[start : start + max(1, capacity // policies)]
-            for (_, policies), rows in stacks.items()
-            for start in range(0, len(rows), max(1, capacity // policies))
-        ]
+        for fold, of_fold in by_fold.items():
+            for row in _parts(of_fold, capacity):
+                stacks.setdefault((batch_of[fold.seed], len(row)), []).append(row)
+        return [stack for (_, size), rows in stacks.items() for stack in _parts(rows, max(1, capacity // size))]
 
     def _fit_stack(
         self, data: TrainingData, stack: Stack, run: Run, bf16: bool, epochs_before: int, advance: Any
@@ -103,26 +96,16 @@ class GradientLearner:
             self._expected_rewards(data, folds, run.device),
             self._risk,
             self._regulariser,
-            settings.reg_rows == "known",
-            settings.sampling == "mixed",
-            settings.batch_size,
+            settings,
             run.device,
         )
         prior = self._prior(data, folds, run, bf16=bf16) if PRIOR in self._regulariser.needs else None
         starts = [start_network(self._spec, data, fold.seed, run) for fold in folds]
         policies = self._policies(starts, len(stack[0]), bf16=bf16, compiled=run.compiled)
-        optimizer = OPTIMIZERS.load(settings.optimizer or "")(policies.parameters, settings.weight_decay)
-        loop = Loop(
-            batches,
-            self._objective(data, stack, run.device),
-            SCHEDULES.load(settings.schedule or ""),
-            settings.lr or 0.0,
-            settings.epochs or 0,
-            prior,
-            run.should_stop,
-        )
-        tracker = self._tracker(loop, stack, run)
-        state = TrainState(policies, optimizer, (len(stack), len(stack[0])))
+        optimizer = OPTIMIZERS.load(settings.optimizer)(policies.parameters, settings.weight_decay)
+        objective = self._objective(data, stack, run.device)
+        tracker = self._tracker(batches, stack, run.device)
+        state = TrainState(policies, optimizer)
         with run.saved_state(key) as saved:
             if saved is not None:
                 state.load(saved["train"])
@@ -131,16 +114,16 @@ class GradientLearner:
         def keep() -> None:
             run.keep(key, {"train": state.content(), "tracker": tracker.content()}, state.epoch, state.step)
 
-        rows = data.steps_per_epoch(settings.batch_size) * settings.batch_size
+        rows = batches.per_epoch * settings.batch_size
         nu = min(candidate.hyperparameters.get("nu") or 0.0 for row in stack for candidate in row)
-        while state.epoch < loop.epochs and not tracker.is_out_of_patience(state.epoch):
+        while state.epoch < settings.epochs and tracker.in_patience(state.epoch):
             started_at = time.monotonic()
             try:
-                metrics = loop.train_epoch(state)
+                metrics = state.train_epoch(batches, objective, prior, run.should_stop)
             except Interrupted:
                 keep()
                 raise
-            check_finite(metrics, state.epoch, loop.lr, nu)
+            check_finite(metrics, state.epoch, settings.lr, nu)
             tracker.epoch_done(state.epoch, metrics, policies)
             rate = rows / max(time.monotonic() - started_at, 1e-9)
             advance(epochs_before + state.epoch, f"loss {metrics['loss'].mean().item():.4f} {rate:,.0f} rows/s")
@@ -159,12 +142,12 @@ class GradientLearner:
     def _objective(self, data: TrainingData, stack: Stack, device: torch.device) -> Objective:
         """The numbers of the stack's policies: one where all agree, else a tensor (G, C, 1)."""
         on_known = self._settings.reg_rows == "known"
-        values = [[dict(candidate.hyperparameters) for candidate in row] for row in stack]
-        derive = self._regulariser.derive
-        for row, fold_values in zip(stack, values, strict=True):
-            mean = partial(data.mean_of_propensities, fold=row[0].fold, on_known=on_known)
-            for policy_values in fold_values:
-                policy_values |= {} if derive is None else derive(policy_values, mean)
+
+        def values_of(candidate: Candidate) -> Values:
+            mean = partial(data.mean_of_propensities, fold=candidate.fold, on_known=on_known)
+            return {**candidate.hyperparameters, **self._regulariser.derive(candidate.hyperparameters, mean)}
+
+        values = [[values_of(candidate) for candidate in row] for row in stack]
 
         def number(name: str) -> float | Tensor | None:
             by_policy = [[policy_values[name] for policy_values in row] for row in values]
@@ -178,38 +161,28 @@ class GradientLearner:
         lam = lam if isinstance(lam, float) else lam.squeeze(-1)
         return Objective(self._risk, self._regulariser, lam, numbers)
 
-    def _tracker(self, loop: Loop, stack: Stack, run: Run) -> Tracker:
-        settings, batches = self._settings, loop.batches
-        selector = SELECTORS.load(settings.selector)
-        predictions = None
+    def _tracker(self, batches: Batches, stack: Stack, device: torch.device) -> Tracker:
+        settings, predictions = self._settings, None
         if self._validates and any(fold.start < fold.stop for fold in batches.folds):
+            needs_model = SELECTORS.load(settings.selector).needs_model
             known = batches.data.statistics.sample
-            models = None
-            if selector.needs_model and known is not None:
-                models = fold_models(known, batches.folds, self._spec.actions, run.device)
-            nu = [[candidate.hyperparameters.get("nu", NU.default) for candidate in row] for row in stack]
-            rows = partial(batches.rows, 0)
+            models = fold_models(known, batches.folds, self._spec.actions, device) if needs_model else []
+            nu = [[float(candidate.hyperparameters.get("nu", NU.default) or 0) for candidate in row] for row in stack]
             argmax = settings.select_on == "argmax"
-            predictions = HeldOutPredictions(rows, nu, models, argmax, self._spec.actions)  # type: ignore[arg-type]
-        patience = settings.patience if self._validates else None
-        return Tracker(stack, predictions, settings.selector, selector, patience)
+            predictions = HeldOutPredictions(partial(batches.rows, 0), nu, models, argmax, self._spec.actions)
+        return Tracker(stack, predictions, settings.selector, settings.patience if self._validates else None)
 
     def _expected_rewards(
         self, data: TrainingData, folds: Sequence[Fold], device: torch.device
-    ) -> ExpectedRewards | None:
-        fills, weights = FILLED_COSTS in self._risk.needs, REWARD_WEIGHT in self._regulariser.needs
-        known = data.statistics.sample
-        if not (fills or weights) or known is None:
-            return None
+    ) -> list[ExpectedRewards]:
+        if not {FILLED_COSTS, REWARD_WEIGHT} & {*self._risk.needs, *self._regulariser.needs}:
+            return []
         model = COST_MODELS.load(self._settings.cost_model or "")
-        expected = fit_expected_rewards(
-            model, data.statistics, known, folds, device, fills_costs=fills, weights_rewards=weights
-        )
-        if not weights:
+        expected = [fit_expected_rewards(model, data.statistics, fold, device) for fold in folds]
+        if REWARD_WEIGHT not in self._regulariser.needs:
             return expected
-        return expected.scaled_by(
-            data.scan(contexts=any(expectation.needs_contexts for expectation in expected.expectations))
-        )
+        needs_contexts = any(of_fold.expectation.needs_contexts for of_fold in expected)
+        return scaled(expected, data.scan(contexts=needs_contexts))
 
     def _prior(self, data: TrainingData, folds: Sequence[Fold], run: Run, *, bf16: bool) -> Sequence[Tensor]:
         """θ₀ of lpr: the given policy's, or one fitted to the logged actions of the regularised rows."""
@@ -221,8 +194,7 @@ class GradientLearner:
             imitation = GradientLearner(self._settings, self._spec, *terms, validates=False)
             candidates = [Candidate(fold, 0, {"lam": 1.0, "sharpen": 0.0, "cap": 1.0}) for fold in folds]
             prior_run = replace(run, stage=f"{run.stage}-prior", keeps_tensors=True)
-            fitted = prior_run.results(lambda: imitation.fit(data, candidates, prior_run), candidates)
-            tensors = [result.tensors for result in fitted]
+            tensors = [result.tensors for result in prior_run.fit(imitation, data, candidates)]
         networks = [on_device(network_from(self._spec, prior, "the prior"), run.device) for prior in tensors]
         return self._policies(networks, 1, bf16=bf16, compiled=run.compiled).parameters
 
@@ -232,8 +204,13 @@ def start_network(spec: NetworkSpec, data: TrainingData, seed: int, run: Run) ->
     that parameters mean the same."""
     torch.manual_seed(seed)
     network = build_network(spec)
-    if run.prior is not None:
-        network.standardise_with(*(run.prior.policy.tensors[name] for name in ("shift", "scale")))
-    else:
+    if run.prior is None:
         network.standardise_with(data.statistics.shift, data.statistics.scale)
+    else:
+        network.standardise_with(*(run.prior.policy.tensors[name] for name in ("shift", "scale")))
     return on_device(network, run.device)
+
+
+def _parts(rows: list[Any], size: int) -> list[Any]:
+    """So many at a time."""
+    return [rows[start : start + size] for start in range(0, len(rows), size)]

@@ -2,7 +2,6 @@
 
 import contextlib
 import signal
-import threading
 from collections.abc import Iterator
 from types import FrameType
 from typing import Any
@@ -33,9 +32,6 @@ class Interruption:
 def noted_signals() -> Iterator[Interruption]:
     """Note SIGINT, SIGTERM and SIGHUP while inside. A second one does what it always does."""
     interruption = Interruption()
-    if threading.current_thread() is not threading.main_thread():
-        yield interruption  # signals go to the main thread, and only it may handle them
-        return
     before: dict[int, Any] = {}
 
     def note(number: int, frame: FrameType | None) -> None:

@@ -12,7 +12,6 @@ from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec
 from s2bl_cli.training.candidates import Candidate
 from s2bl_cli.training.checkpoint import Checkpoint
 from s2bl_cli.training.data import TrainingData
-from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.validation import Result, result_from
 
@@ -20,9 +19,7 @@ from s2bl_cli.training.validation import Result, result_from
 class Learner(Protocol):
     """Made by a method (`Method.learner`)."""
 
-    def __init__(self, settings: TrainSettings, spec: NetworkSpec) -> None:
-        """`settings` are resolved."""
-        ...
+    def __init__(self, settings: TrainSettings, spec: NetworkSpec) -> None: ...
 
     def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: "Run") -> Iterator[Result]:
         """A result for each of `run.unfinished(candidates)`, in any order.
@@ -30,7 +27,6 @@ class Learner(Protocol):
         A candidate must not learn from known rows that its fold holds out; its result predicts on them.
         Raises Interrupted where `run.should_stop()`.
         """
-        ...
 
 
 @dataclass(frozen=True)
@@ -46,25 +42,14 @@ class Run:
     prior: LoadedPolicy | None = None
     keeps_tensors: bool = True  # else results are for selecting only
 
-    def results(self, fit: Callable[[], Iterator[Result]], candidates: Sequence[Candidate]) -> list[Result]:
+    def fit(self, learner: Learner, data: TrainingData, candidates: Sequence[Candidate]) -> list[Result]:
         """Fit what is not finished yet; the results of all candidates, in their order."""
-        stages = self.checkpoint.content["stages"]
         with self.checkpoint.checked():
-            before = stages.setdefault(self.stage, {})
-            results = {c.key: result_from(c, before[c.key]) for c in candidates if c.key in before}
-        try:
-            for result in fit():
-                key = result.candidate.key
-                results[key] = result
-                if self.checkpoint.path is not None:
-                    stages[self.stage][key] = result.content(with_tensors=self.keeps_tensors)
-        except Interrupted:
-            self.checkpoint.write()
-            raise
-        with self.checkpoint.checked():
-            current = self.checkpoint.content["current"]
-            if current is not None and current["stage"] == self.stage:
-                self.checkpoint.content["current"] = None
+            finished = self.checkpoint.content["stages"].setdefault(self.stage, {})
+            results = {c.key: result_from(c, finished[c.key]) for c in candidates if c.key in finished}
+        for result in learner.fit(data, candidates, self):
+            results[result.candidate.key] = result
+            finished[result.candidate.key] = result.content(with_tensors=self.keeps_tensors)
         return [results[candidate.key] for candidate in candidates]
 
     def unfinished(self, candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -84,9 +69,3 @@ class Run:
         self.checkpoint.content["current"] = {
             "stage": self.stage, "key": key, "epoch": epoch, "step": step, "state": state
         }  # fmt: skip
-
-    @contextlib.contextmanager
-    def progress(self, name: str, epochs: int) -> Iterator[Callable[[int, str], None]]:
-        """`advance(epochs_done, note)` moves a bar."""
-        with self.console.progress(f"{self.stage} {name}", epochs, "epochs") as advance:
-            yield advance

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.errors import RunError
-from s2bl_cli.objectives.objective import Objective
-from s2bl_cli.objectives.terms import Term
-from s2bl_cli.policies.optimizer import Optimizer
+from s2bl_cli.objectives.terms import Objective, Term
+from s2bl_cli.policies.optimizers import Optimizer
 from s2bl_cli.policies.trainable import TrainablePolicies
+from s2bl_cli.registry import SCHEDULES
 from s2bl_cli.training.batches import Batches, Forward
 from s2bl_cli.training.interruption import Interrupted
 
@@ -50,14 +50,43 @@ class Sums:
 
 @dataclass
 class TrainState:
-    """Policies in training: all that the next step depends on."""
+    """Policies in training: the step, and all that the next one depends on."""
 
     policies: TrainablePolicies
     optimizer: Optimizer
-    shape: tuple[int, int]  # G, C
     epoch: int = 0  # whole epochs done
     step: int = 0  # of this epoch: the next one
     sums: Sums = field(default_factory=Sums)
+
+    def train_epoch(
+        self,
+        batches: Batches,
+        objective: Objective,
+        prior: Sequence[Tensor] | None,
+        should_stop: Callable[[], bool],
+    ) -> Metrics:
+        """One pass over the data, from the next step on. Raises Interrupted between two steps."""
+        settings, needs, per_epoch = batches.settings, batches.needs, batches.per_epoch
+        schedule: Schedule = SCHEDULES.load(settings.schedule)
+        self.policies.training(True)
+        for step, batch in batches.epoch(self.epoch, self.step, self.policies):
+            if should_stop():
+                raise Interrupted
+            seen = Forward(self.policies, batch, needs, prior)  # log π of the batch's rows: (G, C, rows)
+            risk = objective.risk(seen.known())
+            regulariser = objective.regulariser(seen.regularised())
+
+            loss = risk + objective.lam * regulariser  # the only place where λ weighs the gradient
+
+            seen.backward(loss.slope)
+            done = self.epoch * per_epoch + step
+            self.optimizer.step(settings.lr * schedule(done, settings.epochs * per_epoch, per_epoch))
+            self.sums.add("risk", risk)
+            self.sums.add("regulariser", regulariser)
+            self.step = step + 1
+        metrics = self.sums.metrics(objective.lam)
+        self.epoch, self.step, self.sums = self.epoch + 1, 0, Sums()
+        return metrics
 
     def content(self) -> dict[str, Any]:
         """For a checkpoint."""
@@ -85,50 +114,13 @@ class TrainState:
         if min(self.epoch, self.step) < 0:
             raise ValueError("an epoch before the first")
         totals = tensors("totals")
-        if any(total.shape[:-1] != self.shape for total in totals.values()):
+        if any(total.shape[:-1] != self.policies.shape for total in totals.values()):
             raise ValueError("sums of another number of policies")
         self.sums = Sums(totals, {name: int(content["steps"][name]) for name in totals})
 
 
 def _arrays(tensors: dict[str, Tensor]) -> dict[str, Any]:
     return {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
-
-
-@dataclass(frozen=True)
-class Loop:
-    """What all epochs of some policies share."""
-
-    batches: Batches
-    objective: Objective
-    schedule: Schedule
-    lr: float
-    epochs: int
-    prior: Sequence[Tensor] | None
-    should_stop: Callable[[], bool]
-
-    def train_epoch(self, state: TrainState) -> Metrics:
-        """One pass over the data, from state.step on. Raises Interrupted between two steps."""
-        objective, policies, needs = self.objective, state.policies, self.batches.needs
-        per_epoch = self.batches.data.steps_per_epoch(self.batches.batch_size)
-        policies.training(True)
-        for step, batch in self.batches.epoch(state.epoch, state.step, policies):
-            if self.should_stop():
-                raise Interrupted
-            seen = Forward(policies, batch, needs, self.prior)  # log π of the batch's rows: (G, C, rows)
-            risk = objective.risk(seen.known())
-            regulariser = objective.regulariser(seen.all())
-
-            loss = risk + objective.lam * regulariser  # the only place where λ weighs the gradient
-
-            seen.backward(loss.slope)
-            done = state.epoch * per_epoch + step
-            state.optimizer.step(self.lr * self.schedule(done, self.epochs * per_epoch, per_epoch))
-            state.sums.add("risk", risk)
-            state.sums.add("regulariser", regulariser)
-            state.step = step + 1
-        metrics = state.sums.metrics(objective.lam)
-        state.epoch, state.step, state.sums = state.epoch + 1, 0, Sums()
-        return metrics
 
 
 def check_finite(metrics: Metrics, epoch: int, lr: float, nu: float) -> None:

@@ -5,26 +5,27 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
 import torch
 
 from s2bl_cli.console import Console
+from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.lineage import Step, step_of
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
+from s2bl_cli.contract.settings_text import encode_settings, train_settings
 from s2bl_cli.errors import ContractError, SettingError
 from s2bl_cli.objectives.terms import FILLED_COSTS, PI0, REWARD_WEIGHT
 from s2bl_cli.policies.network import network_from
 from s2bl_cli.policies.settings import parse_hidden
 from s2bl_cli.registry import SELECTORS, load_target
 from s2bl_cli.settings import flag, recorded
-from s2bl_cli.training.candidates import Candidate, Fold, all_folds, candidates_of, holdout_folds
+from s2bl_cli.training.candidates import Candidate, Fold, candidates_of, folds_of
 from s2bl_cli.training.checkpoint import Checkpoint
 from s2bl_cli.training.data import TrainingData, needs_streaming
 from s2bl_cli.training.interruption import Interrupted, noted_signals
 from s2bl_cli.training.learner import Learner, Run
-from s2bl_cli.training.run_options import RunOptions
-from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.selectors import HeldOut, Selector
+from s2bl_cli.training.settings import RunOptions, TrainSettings, broken_rules
 from s2bl_cli.training.validation import Curve, Result, joined
 
 _COLUMNS = ("context", "action", "propensity", "cost", "split")  # never `label`
@@ -66,78 +67,61 @@ class TrainingRun:
     """What to train on what."""
 
     log: Log
-    settings: TrainSettings  # resolved
+    settings: TrainSettings
     stream: str = "off"
     prior: LoadedPolicy | None = None
 
     def policies(self, run: Run) -> list[TrainedPolicy]:
-        """One policy for each seed and candidate, or the selected one of each seed."""
+        """One policy for each seed and candidate, or the selected one of each seed. Raises Interrupted."""
         settings = self.settings
         data = self._data(run.checkpoint.content["streamed"])
         run.checkpoint.start(self.identity, streamed=data.streamed)
         spec = self._spec()
         self._check(data, spec)
         learner: Learner = load_target(settings.learner)(settings, spec)
+        candidates = [candidate for fold in folds_of(settings) for candidate in self._candidates(data, fold)]
+        choosing = run if settings.folds is None else replace(run, stage="choosing", keeps_tensors=False)
+        results = choosing.fit(learner, data, candidates)
+        estimates: dict[int, float] = {}
+        if settings.select is not None:
+            selected, estimates = self._selected(results)
+            results = [result for result in results if selected[result.candidate.fold.seed] == result.candidate.number]
         if settings.folds is not None:
-            selected = self._cross_validated(data, learner, run)
-            candidates = [self._candidates(data, Fold(seed))[number] for seed, (number, _) in selected.items()]
-            results = self._fit(data, learner, candidates, run)
-            estimates: list[float | None] = [estimate for _, estimate in selected.values()]
-        else:
-            folds = holdout_folds(settings.seed_list, settings.held_share)
-            candidates = [candidate for fold in folds for candidate in self._candidates(data, fold)]
-            results = self._fit(data, learner, candidates, run)
-            estimates = [None] * len(results)
-            if settings.select is not None:
-                chosen = [self._best([r for r in results if r.candidate.fold == fold]) for fold in folds]
-                results, estimates = [result for result, _ in chosen], [estimate for _, estimate in chosen]
+            candidates = [self._candidates(data, Fold(seed))[number] for seed, number in selected.items()]
+            results = run.fit(learner, data, candidates)
         return [
-            TrainedPolicy(self._policy(result, data, spec), result.candidate, estimate, result.curve)
-            for result, estimate in zip(results, estimates, strict=True)
+            TrainedPolicy(
+                self._policy(result, data, spec),
+                result.candidate,
+                estimates.get(result.candidate.fold.seed),
+                result.curve,
+            )
+            for result in results
         ]
 
-    def _fit(self, data: TrainingData, learner: Learner, candidates: Sequence[Candidate], run: Run) -> list[Result]:
-        for fold in dict.fromkeys(candidate.fold for candidate in candidates):
-            self._check_fold(data, fold)
-        return run.results(lambda: learner.fit(data, candidates, run), candidates)
+    def _candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
+        self._check_fold(data, fold)
+        return candidates_of(self.settings, fold, data.statistics.known.c[data.statistics.learned(fold)])
 
-    def _cross_validated(self, data: TrainingData, learner: Learner, run: Run) -> dict[int, tuple[int, float]]:
-        """For each seed the number of the best candidate and its estimate on all known rows, each held out once."""
-        settings = self.settings
-        folds = [fold for seed in settings.seed_list for fold in all_folds(seed, settings.folds or 0)]
-        candidates = [candidate for fold in folds for candidate in self._candidates(data, fold)]
-        results = self._fit(data, learner, candidates, replace(run, stage="choosing", keeps_tensors=False))
-        selected = {}
-        for seed in settings.seed_list:
-            by_number: dict[int, list[Result]] = {}
-            for result in results:
-                if result.candidate.fold.seed == seed:
-                    by_number.setdefault(result.candidate.number, []).append(result)
-            whole = [
-                replace(
-                    of_folds[0],
-                    held_out=joined([result.held_out for result in of_folds if result.held_out is not None]),
-                )
-                for of_folds in by_number.values()
-            ]
-            best, estimate = self._best(whole)
-            selected[seed] = (best.candidate.number, estimate)
-        return selected
-
-    def _best(self, results: Sequence[Result]) -> tuple[Result, float]:
-        """The result of the highest estimate (the first of equals), and the estimate."""
-        estimate = SELECTORS.load(self.settings.selector).estimate
-        values = [-math.inf if result.held_out is None else estimate(result.held_out) for result in results]
-        if max(values) == -math.inf:
+    def _selected(self, results: Sequence[Result]) -> tuple[dict[int, int], dict[int, float]]:
+        """For each seed the number of the best candidate (the first of equals), and its estimate on all rows that the
+        seed's folds held out."""
+        held_out: dict[tuple[int, int], list[HeldOut]] = {}  # by seed and number
+        for result in results:
+            if result.held_out is not None:
+                held_out.setdefault((result.candidate.fold.seed, result.candidate.number), []).append(result.held_out)
+        selector: Selector = SELECTORS.load(self.settings.selector)
+        values = {key: selector(joined(parts)) for key, parts in held_out.items()}
+        selected: dict[int, int] = {}
+        for seed, number in values:
+            if values[seed, number] > values.get((seed, selected.get(seed, -1)), -math.inf):
+                selected[seed] = number
+        if len(selected) < len(self.settings.seed_list):
             raise SettingError(
                 f"--select {self.settings.selector}: no held-out row has any weight to select by; hold out more with "
                 f"--holdout"
             )
-        best = int(np.argmax(values))
-        return results[best], values[best]
-
-    def _candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
-        return candidates_of(self.settings, fold, data.statistics.known.c[data.statistics.learned(fold)])
+        return selected, {seed: values[seed, number] for seed, number in selected.items()}
 
     # --- what the run is on ---
 
@@ -158,9 +142,9 @@ class TrainingRun:
         return TrainingData(self.log, columns, streamed=streamed, sample_known=needs_known)
 
     def _spec(self) -> NetworkSpec:
-        settings, spec = self.settings, self.log.spec
-        hidden = parse_hidden(settings.model, settings.hidden)
-        return NetworkSpec(settings.model, spec.context, spec.actions, hidden, settings.width)
+        model, spec = self.settings.model, self.log.spec
+        hidden = parse_hidden(model, self.settings.hidden)
+        return NetworkSpec(model, spec.context, spec.actions, hidden, self.settings.width)
 
     def identity(self) -> Step:
         """What a checkpoint must share with the run: everything that the policies depend on."""
@@ -180,9 +164,7 @@ class TrainingRun:
         numbers = {flag(name)[2:]: value for name, value in result.candidate.hyperparameters.items()}
         alone |= {name: value for name, value in numbers.items() if name in alone}
         if settings.folds is not None or settings.patience is None:
-            alone |= {"folds": None, "select": None, "select-on": "sampled"}
-            if settings.held_share:
-                alone |= {"holdout": settings.held_share}
+            alone |= {"folds": None, "select": None, "select-on": "sampled", "holdout": settings.held_share or None}
         return Policy(
             network=spec,
             training_rows=data.statistics.rows,
@@ -209,28 +191,33 @@ class TrainingRun:
     # --- checks ---
 
     def _check(self, data: TrainingData, spec: NetworkSpec) -> None:
-        settings, name = self.settings, self.log.name
-        known, highest = len(data.statistics.known.c), data.statistics.highest_cost
-        if settings.uses_feedback and not known:
-            raise ContractError(
-                f"{name}: no train row has feedback, and {settings.name} learns from feedback; "
-                f"use a log with some, or --method wce-only"
-            )
-        selector = SELECTORS.load(settings.selector)
-        for term, subject, other in (
-            (settings.risk_term, f"--risk {settings.risk_name}", "risk"),
-            (selector, f"--select {settings.selector}", "selector"),
-        ):
-            if highest > term.largest_cost:
-                raise ContractError(
-                    f"{name}: {subject} is for costs of at most {term.largest_cost:g}, found {highest:g}; "
-                    f"use another {other}, or shift the costs"
-                )
-        if (settings.held_share or settings.folds) and known < 2 * (settings.folds or 5):
-            raise ContractError(
-                f"{name}: {known} rows with feedback are too few to hold some out; drop --select, "
-                f"--patience and --folds"
-            )
+        settings, known = self.settings, len(data.statistics.known.c)
+        _, highest = data.statistics.cost_range
+        risk_limit, selector_limit = settings.risk_term.largest_cost, SELECTORS.load(settings.selector).largest_cost
+        holds_out = settings.held_share or settings.folds
+        faults = broken_rules(
+            (
+                settings.uses_feedback and not known,
+                f"no train row has feedback, and {settings.name} learns from feedback; use a log with some, or "
+                f"--method wce-only",
+            ),
+            (
+                highest > risk_limit,
+                f"--risk {settings.risk} is for costs of at most {risk_limit:g}, found {highest:g}; use another risk, "
+                f"or shift the costs",
+            ),
+            (
+                highest > selector_limit,
+                f"--select {settings.selector} is for costs of at most {selector_limit:g}, found {highest:g}; use "
+                f"another selector, or shift the costs",
+            ),
+            (
+                holds_out and known < 2 * (settings.folds or 5),
+                f"{known} rows with feedback are too few to hold some out; drop --select, --patience and --folds",
+            ),
+        )
+        if faults:
+            raise ContractError(f"{self.log.name}: {'; '.join(faults)}")
         if self.prior is not None:
             self._check_prior(self.prior, spec)
 
@@ -246,16 +233,20 @@ class TrainingRun:
     def _check_fold(self, data: TrainingData, fold: Fold) -> None:
         """Which rows are held out is chance: of few rows it may be none or all."""
         known, learned = len(data.statistics.known.c), data.statistics.learned_count(fold)
-        if self.settings.uses_feedback and learned == 0:
-            raise SettingError(
-                f"--seed {fold.seed} holds out all {known} rows with feedback and leaves none to learn from: "
-                f"lower --holdout, or take another seed"
-            )
-        if self.settings.held_share and learned == known:
-            raise SettingError(
+        faults = broken_rules(
+            (
+                self.settings.uses_feedback and learned == 0,
+                f"--seed {fold.seed} holds out all {known} rows with feedback and leaves none to learn from: lower "
+                f"--holdout, or take another seed",
+            ),
+            (
+                self.settings.held_share and learned == known,
                 f"--seed {fold.seed} holds out none of the {known} rows with feedback: raise --holdout, or select by "
-                f"--folds"
-            )
+                f"--folds",
+            ),
+        )
+        if faults:
+            raise SettingError("; ".join(faults))
 
 
 def _described(spec: NetworkSpec) -> str:
@@ -288,9 +279,23 @@ def train_with_checkpoint(
         try:
             return training.policies(run)
         except Interrupted:
+            checkpoint.write()
             if checkpoint.path is None:
                 console.warn("stopped; with -o - nothing is kept to go on from")
             else:
                 console.warn(f"stopped; to go on, give the same command with --resume (state in {checkpoint.path})")
             interruption.exit()
             raise
+
+
+def write_curves(
+    trained: Sequence[TrainedPolicy], names: Sequence[str], settings: TrainSettings, target: str, *, force: bool
+) -> None:
+    """The learning curves as a history file."""
+    rows = [
+        HistoryRow(name, settings.name, policy.seed, recorded, epoch, quantity, value)
+        for policy, name in zip(trained, names, strict=True)
+        for recorded in [encode_settings(train_settings(policy.policy.lineage))]
+        for epoch, quantity, value in policy.curve
+    ]
+    write_history(rows, trained[0].policy.lineage, target, force=force)

@@ -1,20 +1,90 @@
-"""Which rows each step sees: a function of the seed, the epoch and the part of the log, and of nothing else.
+"""Train rows on the device, and which of them each step sees.
 
-Paired: a step has a batch of known rows for the risk and a batch of rows for the regulariser; where they are the same
-rows, one batch serves both. Mixed: one batch of rows for both, in which the rows with feedback are weighted up; at
-ρ = 0.02, 128 rows hold two or three of them.
+The order of the rows is a function of the seed, the epoch and the part of the log, and of nothing else. Paired: a step
+has a batch of known rows for the risk and a batch of rows for the regulariser; where they are the same rows, one batch
+serves both. Mixed: one batch of rows for both, in which the rows with feedback are weighted up; at ρ = 0.02, 128 rows
+hold two or three of them.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from s2bl_cli.training.rows import Rows
+from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.data import Statistics, TrainRows
+from s2bl_cli.training.expected_rewards import ExpectedRewards
 
 KNOWN, REGULARISED = 0, 1  # an order of rows for each term: a policy sees the same known rows with any regulariser
+
+
+class Rows(NamedTuple):
+    """Rows as tensors, and what policies of each fold may do with them. G is the number of folds; what is the same for
+    all of them is stored once and seen G times. Labels are not among it."""
+
+    context: Tensor  # (rows, *shape), the file's dtype
+    action: Tensor  # (rows,) int64
+    p: Tensor  # (rows,)
+    true_cost: Tensor  # (rows,), 0 where missing
+    c: Tensor  # (G, rows) the costs that the risk sees: the true ones, or filled in by a cost model
+    known: tuple[Tensor, ...]  # per fold: indices of the rows whose cost the risk sees
+    regularised: tuple[Tensor, ...]  # per fold: indices of the rows that the regulariser sees
+    held_out: tuple[Tensor, ...]  # per fold: indices of the known rows that are held out
+    feedback_weight: Tensor  # (G, rows) N/n where the risk sees the row's cost, else 0
+    action_weight: Tensor  # (G, rows) N/m_a of the row's action
+    reward_weight: Tensor | None  # (G, rows) of the calibrated cross-entropy
+    pi0: Tensor | None  # (rows, actions)
+
+
+def rows_on_device(
+    train_rows: TrainRows,
+    folds: Sequence[Fold],
+    statistics: Statistics,
+    *,
+    reg_on_known: bool,
+    device: torch.device,
+    filling: Sequence[ExpectedRewards] = (),
+    weighting: Sequence[ExpectedRewards] = (),
+) -> Rows:
+    """`filling`, `weighting`: one per fold, where the objective needs filled-in costs or reward weights."""
+    part = train_rows.rows
+    learns = np.stack([train_rows.learned(fold) for fold in folds])  # (G, rows)
+
+    def tensor(array: npt.NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+    def indices(masks: Iterable[npt.NDArray[np.bool_]]) -> tuple[Tensor, ...]:
+        return tuple(tensor(np.flatnonzero(mask)) for mask in masks)
+
+    def per_fold(rows: npt.ArrayLike) -> Tensor:
+        """(G, rows); what is alike for all folds is stored once."""
+        array = np.asarray(rows, np.float32)
+        is_shared = not (array[1:] != array[0]).any()
+        return tensor(array[:1] if is_shared else array).expand(len(folds), part.rows)
+
+    everywhere = np.ones((len(folds), part.rows), bool)
+    share = np.array([[statistics.learned_count(fold) / statistics.rows] for fold in folds])  # (G, 1)
+    feedback_weight = np.divide(learns, share, out=np.zeros(learns.shape), where=share > 0)
+    # On all rows the weights are the same for every fold.
+    weighed = folds if reg_on_known else folds[:1]
+    action_weight = np.stack([statistics.action_weight(fold, on_known=reg_on_known) for fold in weighed])
+    return Rows(
+        context=tensor(part.context),
+        action=torch.from_numpy(part.action).to(device, torch.int64),
+        p=tensor(part.propensity),
+        true_cost=tensor(part.cost),
+        c=per_fold([of_fold.costs(train_rows) for of_fold in filling] or [part.cost]),
+        known=indices(everywhere if filling else learns),
+        regularised=indices(learns if reg_on_known else everywhere),
+        held_out=indices(part.known & ~learns),
+        feedback_weight=per_fold(everywhere[:1] if filling else feedback_weight),
+        action_weight=per_fold(action_weight[:, part.action]),
+        reward_weight=per_fold([of_fold.weights(train_rows) for of_fold in weighting]) if weighting else None,
+        pi0=None if part.pi0 is None else tensor(part.pi0),
+    )
 
 
 class Order(NamedTuple):
@@ -55,7 +125,8 @@ def sample(
     if mixed and (has_risk or has_regulariser):
         # Both terms on the known rows: batches of them. Else batches of all rows.
         on_known = has_regulariser and reg_on_known
-        source = rows.regularised if on_known else (torch.arange(rows.total, device=rows.p.device),) * len(rows.held)
+        everywhere = torch.arange(len(rows.action), device=rows.p.device)
+        source = rows.regularised if on_known else (everywhere,) * len(order.seeds)
         index = _batches(source, steps, batch_size, order, KNOWN, rows.p.device)
         return Sample(
             index, index.shape[-1] if has_risk else 0, 0 if has_regulariser else index.shape[-1], not on_known
@@ -66,9 +137,7 @@ def sample(
         return Sample(known, known.shape[-1], 0)
     on_rows = rows.regularised if has_regulariser else ()
     regularised = _batches(on_rows, steps, batch_size, order, REGULARISED, rows.p.device)
-    if known.shape[-1] and regularised.shape[-1]:
-        return Sample(torch.cat([known, regularised], dim=-1), known.shape[-1], known.shape[-1])
-    return Sample(known if known.shape[-1] else regularised, known.shape[-1], known.shape[-1])
+    return Sample(torch.cat([known, regularised], dim=-1), known.shape[-1], known.shape[-1])
 
 
 def _batches(
@@ -77,7 +146,7 @@ def _batches(
     """(steps, G, rows), as many rows as the smallest fold allows; none where a fold has none."""
     size = min((batch_size, *map(len, rows))) if rows else 0
     if size == 0:
-        return torch.empty(steps, max(len(rows), 1), 0, dtype=torch.int64, device=device)
+        return torch.empty(steps, len(order.seeds), 0, dtype=torch.int64, device=device)
     shuffled = [indices[order.of(g, term, len(indices)).to(indices.device)] for g, indices in enumerate(rows)]
     return torch.stack([in_turn(indices, steps, size) for indices in shuffled], dim=1)
 

@@ -1,4 +1,4 @@
-"""Estimates of a policy's expected reward on held-out known rows, to select by. Higher is better.
+"""Estimates of a policy's expected reward on held_out-out known rows, to select by. Higher is better.
 
 They are numpy on a few numbers per row; `s2bl evaluate` has the same estimators with intervals.
 """
@@ -33,32 +33,32 @@ class Selector:
     needs_model: bool = False
     largest_cost: float = math.inf  # costs above it are refused
 
-
-def snips(held: HeldOut) -> float:
-    """−Σ cw/Σ w. A policy that gives the held-out actions no weight at all is the worst."""
-    total = float(held.weight.sum())
-    return -float((held.cost * held.weight).sum()) / total if total > 0 else -math.inf
+    def __call__(self, held_out: HeldOut | None) -> float:
+        """Where nothing is held out, nothing is worse."""
+        return self.estimate(held_out) if held_out is not None and len(held_out.cost) else -math.inf
 
 
-def ips(held: HeldOut) -> float:
+def snips(held_out: HeldOut) -> float:
+    """−Σ cw/Σ w. A policy that gives the held_out-out actions no weight at all is the worst."""
+    total = float(held_out.weight.sum())
+    return -float((held_out.cost * held_out.weight).sum()) / total if total > 0 else -math.inf
+
+
+def ips(held_out: HeldOut) -> float:
     """−mean cw."""
-    return -float((held.cost * held.weight).mean()) if len(held.cost) else -math.inf
+    return -float((held_out.cost * held_out.weight).mean())
 
 
-def dr(held: HeldOut) -> float:
+def dr(held_out: HeldOut) -> float:
     """−mean(q̂(x, π) + w(c − q̂(x, a)))."""
-    if not len(held.cost):
-        return -math.inf
-    return -float((held.model_value + held.weight * (held.cost - held.model_logged)).mean())
+    return -float((held_out.model_value + held_out.weight * (held_out.cost - held_out.model_logged)).mean())
 
 
-def ls_bound(held: HeldOut) -> float:
+def ls_bound(held_out: HeldOut) -> float:
     """The 95 % lower bound (exp(λV − ln(1/δ)/n) − 1)/λ of the logarithmic smoothing V, λ = 1/√n; costs ≤ 0."""
-    rows = len(held.cost)
-    if not rows:
-        return -math.inf
+    rows = len(held_out.cost)
     lam = 1 / math.sqrt(rows)
-    value = float(np.log1p(lam * held.weight * np.maximum(-held.cost, 0)).mean()) / lam
+    value = float(np.log1p(lam * held_out.weight * np.maximum(-held_out.cost, 0)).mean()) / lam
     return (math.exp(lam * value - math.log(1 / _DELTA) / rows) - 1) / lam
 
 

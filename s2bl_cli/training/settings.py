@@ -1,19 +1,32 @@
-"""What `train` can be asked to do. Importing this module does not import torch."""
+"""What `train` can be asked to do: what the policies depend on, and what they do not. No torch is imported."""
 
 import math
-from dataclasses import dataclass, replace
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
-from s2bl_cli.errors import SettingError
+from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.objectives.hyperparameters import Hyperparameter, declared_hyperparameters, lam, terms_with
 from s2bl_cli.objectives.methods import DEFAULT_METHOD, GRADIENT_LEARNER, METHODS, Method, method_name
 from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Regulariser, Risk
 from s2bl_cli.policies.settings import parse_hidden
 from s2bl_cli.registry import COST_MODELS, MODELS, OPTIMIZERS, REGULARISERS, RISKS, SCHEDULES, SELECTORS
-from s2bl_cli.settings import Between, Declaration, flag, numbers_in, setting, setting_faults, settings_by_name
+from s2bl_cli.settings import (
+    COMMON,
+    Between,
+    Declaration,
+    check_settings,
+    flag,
+    numbers_in,
+    setting,
+    setting_faults,
+    settings_by_name,
+)
 
-_PARTS = ("risk", "reg", "reg_rows")
+OPTIMISATION, SELECTION = "Optimisation", "Selection"  # panels of the help
+
 _WHOLE_SEED = Between(0, 2**32 - 1)
 _MOST_POLICIES = 10_000
 
@@ -35,30 +48,38 @@ def _hyperparameter_flags() -> dict[str, Declaration]:
 
 def _hyperparameter_flag(declared: Hyperparameter) -> Declaration:
     """λ has a default for each regulariser; what several risks declare in their own way has their own symbols."""
-    name, has_symbol = declared.name, declared.symbol != declared.name
+    name = declared.name
     words = f" (default: {declared.default_text})" if declared.default_text is not None else ""
     if name == "lam":
         terms = {reg: REGULARISERS.load(reg) for reg in REGULARISERS.names}
         defaults = [f"{term.default_lam:g} for {reg}" for reg, term in terms.items() if term.needs]
         words = f" (default: {', '.join(defaults)})"
-    elif declared.default is None and not has_symbol:
+    elif declared.default is None and declared.symbol == name:
         risks = {risk: h.symbol for risk in RISKS.names for h in RISKS.load(risk).hyperparameters if h.name == name}
         words = ": " + ", ".join(f"{symbol} ({risk})" for risk, symbol in risks.items())
-    return Declaration(declared.help + words, metavar=f"{declared.symbol if has_symbol else 'NUMBER'}[,…]")
+    return Declaration(declared.help + words, metavar="FLOAT[,...]", panel=COMMON if name == "lam" else None)
 
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Which objective, which model, how long, and how to choose among several."""
+    """Which objective, which model, how long, and how to choose among several.
+
+    What is not given and has a default is filled in when the settings are made; in the types below it is never None.
+    """
 
     method: str | None = setting(
-        None, "Named method (see s2bl methods) instead of --risk, --reg and --reg-rows", choices=lambda: tuple(METHODS)
-    )
-    risk: str | None = setting(None, "Risk on the rows with feedback (default: tips)", choices=lambda: RISKS.names)
-    reg: str | None = setting(None, "Feedback-free regulariser (default: wce)", choices=lambda: REGULARISERS.names)
-    reg_rows: str | None = setting(
         None,
-        "Rows that the regulariser sees: all, or only those with feedback (default: all; lpr: known)",
+        "Named method, instead of --risk, --reg and --reg-rows; s2bl methods lists them (default: wce-s2bl)",
+        choices=lambda: tuple(METHODS),
+        panel=COMMON,
+    )
+    risk: str = setting(None, "Risk on the rows with feedback (default: tips)", choices=lambda: RISKS.names)
+    reg: str = setting(
+        None, "Feedback-free regulariser (default: wce)", choices=lambda: REGULARISERS.names, panel=COMMON
+    )
+    reg_rows: str = setting(
+        None,
+        "Rows that the regulariser sees (default: all; lpr: known)",
         choices=lambda: ("all", "known"),
     )
     reg_form: str = setting(
@@ -76,79 +97,111 @@ class TrainSettings:
         None, "Policy file whose parameters lpr stays near (default: one fitted to the logged actions)",
         metavar="POLICY", recorded=False,
     )  # fmt: skip
-    model: str = setting("linear", "Model of the policy", choices=lambda: MODELS.names)
+    model: str = setting("linear", "Model of the policy", choices=lambda: MODELS.names, panel=COMMON)
     hidden: str = setting("100", "Hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
     width: int = setting(64, "Channels of a resnet's first block", rule=Between(1, 4096))
-    preset: str = setting("s2bl", "Defaults of the options below", choices=lambda: tuple(_PRESETS))
-    epochs: int | None = setting(
-        None, "Passes over the train rows (default: 10, deep 20; paper: 60, deep 120)", rule=Between(0, 100_000)
-    )
-    batch_size: int = setting(128, "Batch size", rule=Between(1, 1 << 20))
-    sampling: str | None = setting(
+    preset: str = setting("s2bl", "Defaults of the optimisation", choices=lambda: tuple(_PRESETS), panel=OPTIMISATION)
+    epochs: int = setting(
         None,
-        "paired: a batch of known rows and a batch of all rows per step; mixed: one batch of all rows "
+        "Passes over the train rows (default: 10, resnets 20; paper: 60 and 120)",
+        rule=Between(0, 100_000),
+        panel=COMMON,
+    )
+    batch_size: int = setting(128, "Batch size", rule=Between(1, 1 << 20), panel=OPTIMISATION)
+    sampling: str = setting(
+        None,
+        "Batches of a step; paired: one of known rows and one of all rows; mixed: one of all rows "
         "(default: paired; paper: mixed)",
         choices=lambda: ("paired", "mixed"),
+        panel=OPTIMISATION,
     )
-    optimizer: str | None = setting(None, "Optimizer (default: adam; paper: sgd)", choices=lambda: OPTIMIZERS.names)
-    lr: float | None = setting(
-        None, "Learning rate (default: 0.001; paper: 0.0005, deep 0.005)", rule=Between(0, 1e3, low_open=True)
+    optimizer: str = setting(
+        None, "Optimizer (default: adam; paper: sgd)", choices=lambda: OPTIMIZERS.names, panel=OPTIMISATION
     )
-    schedule: str | None = setting(
-        None, "Learning-rate schedule (default: cosine; paper: step)", choices=lambda: SCHEDULES.names
+    lr: float = setting(
+        None,
+        "Learning rate (default: 0.001; paper: 0.0005, resnets 0.005)",
+        rule=Between(0, 1e3, low_open=True),
+        panel=COMMON,
     )
-    weight_decay: float = setting(0.0, "L2 weight decay; decoupled with adamw", rule=Between(0, 1e3))
+    schedule: str = setting(
+        None,
+        "Learning-rate schedule (default: cosine; paper: step)",
+        choices=lambda: SCHEDULES.names,
+        panel=OPTIMISATION,
+    )
+    weight_decay: float = setting(
+        0.0, "L2 weight decay; decoupled with adamw", rule=Between(0, 1e3), panel=OPTIMISATION
+    )
     precision: str = setting(
-        "auto", "Arithmetic of networks; auto: bf16 on a GPU that supports it, else fp32",
-        choices=lambda: ("auto", "fp32", "bf16"),
+        "auto", "Precision of networks; auto: bf16 on a GPU that supports it, else fp32",
+        choices=lambda: ("auto", "fp32", "bf16"), panel=OPTIMISATION,
     )  # fmt: skip
-    seed: int = setting(0, "Seed for initialisation and shuffling", rule=_WHOLE_SEED)
+    seed: int = setting(0, "Seed for initialisation and shuffling", rule=_WHOLE_SEED, panel=COMMON)
     seeds: str | None = setting(
-        None, "Several seeds, one policy each, instead of --seed", rule=_WHOLE_SEED, metavar="SEED[,…]", many=True
+        None,
+        "Several seeds, one policy each, instead of --seed",
+        rule=_WHOLE_SEED,
+        metavar="INT[,...]",
+        many=True,
+        panel=COMMON,
     )
     holdout: float | None = setting(
         None, "Fraction of known rows held out for selection (default: 0.1 with --select or --patience)",
-        rule=Between(0, 0.9, low_open=True),
+        rule=Between(0, 0.9, low_open=True), panel=SELECTION,
     )  # fmt: skip
     folds: int | None = setting(
-        None, "Number of cross-validation folds for selection; then train on all known rows", rule=Between(2, 100)
+        None,
+        "Number of cross-validation folds for selection; then train on all known rows",
+        rule=Between(2, 100),
+        panel=SELECTION,
     )
     select: str | None = setting(
-        None, "Estimate on held-out known rows by which the best candidate is kept", choices=lambda: SELECTORS.names
+        None,
+        "Keep the candidate with the best estimate on held-out known rows",
+        choices=lambda: SELECTORS.names,
+        panel=COMMON,
     )
     select_on: str = setting(
-        "sampled", "Score the stochastic policy or its argmax", choices=lambda: ("sampled", "argmax")
+        "sampled", "Score the stochastic policy or its argmax", choices=lambda: ("sampled", "argmax"), panel=SELECTION
     )
     patience: int | None = setting(
-        None, "Early stopping: keep the best epoch, stop after this many without a better one",
-        rule=Between(1, 100_000),
+        None, "Early stopping: number of epochs without a better one",
+        rule=Between(1, 100_000), panel=SELECTION,
     )  # fmt: skip
 
     def __post_init__(self) -> None:
         faults = setting_faults(self)
-        is_known = (
-            self.method in (None, *METHODS) and self.risk_name in RISKS.names and self.reg_name in REGULARISERS.names
-        )
-        if is_known:
-            self._check_method()
+        names = ((self.method, METHODS), (self.risk, RISKS.names), (self.reg, REGULARISERS.names))
+        if all(name is None or name in known for name, known in names):
+            faults += self._method_faults()
+            self._fill_in_objective()
             faults += [*self._hyperparameter_faults(), *self._part_faults()]
+        self._raise_if(faults)
+        parse_hidden(self.model, self.hidden)
+        self._fill_in_rest()
+        self._raise_if(self._choice_faults())
+
+    def _set(self, **values: Any) -> None:
+        for name, value in values.items():
+            object.__setattr__(self, name, value)  # the instance is frozen once it is made
+
+    def _raise_if(self, faults: Sequence[str]) -> None:
         if faults:
             raise SettingError("; ".join(faults))
-        parse_hidden(self.model, self.hidden)
-        self._check_choice()
 
-    def _check_method(self) -> None:
+    def _method_faults(self) -> list[str]:
         if self.method is None:
-            return
-        method = METHODS[self.method]
+            return []
+        method = self._method
         means = {"risk": method.risk_of(self.deep), "reg": method.reg, "reg_rows": method.reg_rows}
-        for part in _PARTS:
-            given = getattr(self, part)
-            if given is not None and given != means[part]:
-                raise SettingError(
-                    f"--method {self.method} means {flag(part)} {means[part]}, but {flag(part)} {given} was given: "
-                    f"drop one of them"
-                )
+        given = {part: getattr(self, part) for part in means}
+        return [
+            f"--method {self.method} means {flag(part)} {means[part]}, but {flag(part)} {given[part]} was given: "
+            f"drop one of them"
+            for part in means
+            if given[part] not in (None, means[part])
+        ]
 
     def _hyperparameter_faults(self) -> list[str]:
         """Those that the objective does not have are mistakes, not decorations."""
@@ -165,56 +218,88 @@ class TrainSettings:
                 form = " with --reg-form exact" if self.reg_form == "exact" else ""
                 faults.append(f"{flag(name)} is for {', '.join(terms_with(name))}, found {self.name}{form}")
             elif known["lam"].fault(text) or any(known["lam"].points(text)):
-                faults.append(f"--lam is the weight of a regulariser: choose one with --reg, not {self.reg_name}")
+                faults.append(f"--lam is the weight of a regulariser: choose one with --reg, not {self.reg}")
         return faults
 
     def _part_faults(self) -> list[str]:
         """Flags that the objective has no use for are mistakes, not decorations."""
-        reg = self.reg_name
         needs = (*self.risk_term.needs, *self.regulariser_term.needs)
-        faults = []
-        if self.reg_form == "exact" and REGULARISERS.load(reg).exact is None:
-            exact = [name for name in REGULARISERS.names if REGULARISERS.load(name).exact is not None]
-            faults.append(f"--reg-form exact is for --reg {' or '.join(exact)}, found {reg}")
-        if self.cost_model is not None and FILLED_COSTS not in needs and REWARD_WEIGHT not in needs:
-            faults.append(f"--cost-model is for --risk pseudo or --reg cce, found {self.risk_name} and {reg}")
-        if self.prior is not None and PRIOR not in needs:
-            faults.append(f"--prior is for --reg lpr, found {reg}")
-        return faults
+        exact = [name for name in REGULARISERS.names if REGULARISERS.load(name).exact is not None]
+        uses_model = FILLED_COSTS in needs or REWARD_WEIGHT in needs
+        return broken_rules(
+            (
+                self.reg_form == "exact" and self.reg not in exact,
+                f"--reg-form exact is for --reg {' or '.join(exact)}, found {self.reg}",
+            ),
+            (
+                self.cost_model is not None and not uses_model,
+                f"--cost-model is for --risk pseudo or --reg cce, found {self.risk} and {self.reg}",
+            ),
+            (self.prior is not None and PRIOR not in needs, f"--prior is for --reg lpr, found {self.reg}"),
+        )
 
-    def _check_choice(self) -> None:
-        self._check_grid()
+    def _fill_in_objective(self) -> None:
+        self._set(risk=self.risk or self._method.risk_of(self.deep), reg=self.reg or self._method.reg)
+        by_default = self.regulariser_term.default_rows if self.method is None else self._method.reg_rows
+        self._set(reg_rows=(self.reg_rows or by_default) if self.regulariser_term.needs else "all")  # none sees no rows
+
+    def _fill_in_rest(self) -> None:
+        """The other defaults spelled out, as a lineage keeps them."""
+        cost_model = self.regulariser_term.cost_model or self.risk_term.cost_model
+        given = {h.name: self.hyperparameters.get(h.name, h.default_text) for h in self.declared}
+        unused = [h.name for h in self.declared if h.requires is not None and given[h.requires] is None]
+        texts = {name: text for name, text in given.items() if text is not None and name not in unused}
+        preset = (_DEEP_PRESETS if self.deep else _PRESETS)[self.preset]
+        self._set(
+            method=self.name if self.name in METHODS else None,
+            hyperparameters=texts,
+            cost_model=cost_model and (self.cost_model or cost_model),
+            **{name: value for name, value in preset.items() if getattr(self, name) is None},
+        )
+
+    def _choice_faults(self) -> list[str]:
+        seeds = () if self.seeds is None else numbers_in(self.seeds)
+        broken_seeds = [f"{seed:g}" for seed in seeds if seed != int(seed)]
+        policies = math.prod([len(self.seed_list), *map(len, self.points.values())])
         has_terms = self.risk_term.needs or (self.regulariser_term.needs and 0 not in self.points["lam"])
-        if not has_terms and self.learner == GRADIENT_LEARNER:
-            rest = "--lam 0" if self.regulariser_term.needs else f"--reg {self.reg_name}"
-            raise SettingError(
-                f"--risk {self.risk_name} and {rest} leave nothing to learn from: choose a risk or a regulariser"
-            )
+        without = "--lam 0" if self.regulariser_term.needs else f"--reg {self.reg}"
         searched = [f"{flag(h.name)} {word}" for h in self.declared for word in h.searched
                     if word in self.points[h.name]]  # fmt: skip
-        if searched and self.select is None:
-            raise SettingError(f"{searched[0]} tries several and needs --select, such as --select snips")
-        if self.folds is not None and self.holdout is not None:
-            raise SettingError("--folds and --holdout are two ways to hold rows out: drop one of them")
-        if self.folds is not None and self.patience is not None:
-            raise SettingError("--patience keeps the best epoch of one run and needs --holdout, not --folds")
-        if self.select_on != "sampled" and self.select is None and self.patience is None:
-            raise SettingError(f"--select-on {self.select_on} says what to select on: say by what with --select")
-        if self.folds is not None and self.select is None:
-            raise SettingError("--folds hold rows out to select by: say by what with --select")
         is_single = all(len(points) == 1 for points in self.points.values()) and not searched
-        if self.select is not None and self.patience is None and is_single:
-            several = ", ".join(flag(h.name) for h in self.declared)
-            raise SettingError(f"--select chooses among several: give several {several}, or --patience")
-
-    def _check_grid(self) -> None:
-        seeds = () if self.seeds is None else numbers_in(self.seeds)
-        broken = [seed for seed in seeds if seed != int(seed)]
-        if broken:
-            raise SettingError(f"--seeds must be whole numbers such as 0,1,2, found {broken[0]:g}")
-        policies = math.prod([len(self.seed_list), *map(len, self.points.values())])
-        if policies > _MOST_POLICIES:
-            raise SettingError(f"at most {_MOST_POLICIES:,} policies can be trained at once, found {policies:,}")
+        several = ", ".join(flag(h.name) for h in self.declared)
+        selects, stops_early, has_folds = self.select is not None, self.patience is not None, self.folds is not None
+        return broken_rules(
+            (broken_seeds, f"--seeds must be whole numbers such as 0,1,2, found {', '.join(broken_seeds)}"),
+            (
+                policies > _MOST_POLICIES,
+                f"at most {_MOST_POLICIES:,} policies can be trained at once, found {policies:,}",
+            ),
+            (
+                not has_terms and self.learner == GRADIENT_LEARNER,
+                f"--risk {self.risk} and {without} leave nothing to learn from: choose a risk or a regulariser",
+            ),
+            (
+                searched and not selects,
+                f"{', '.join(searched)} tries several and needs --select, such as --select snips",
+            ),
+            (
+                has_folds and self.holdout is not None,
+                "--folds and --holdout are two ways to hold rows out: drop one of them",
+            ),
+            (
+                has_folds and stops_early,
+                "--patience keeps the best epoch of one run and needs --holdout, not --folds",
+            ),
+            (
+                self.select_on != "sampled" and not selects and not stops_early,
+                f"--select-on {self.select_on} says what to select on: say by what with --select",
+            ),
+            (has_folds and not selects, "--folds hold rows out to select by: say by what with --select"),
+            (
+                selects and not stops_early and is_single,
+                f"--select chooses among several: give several {several}, or --patience",
+            ),
+        )
 
     @property
     def deep(self) -> bool:
@@ -226,21 +311,13 @@ class TrainSettings:
         return METHODS[self.method or DEFAULT_METHOD]
 
     @property
-    def risk_name(self) -> str:
-        return self.risk or self._method.risk_of(self.deep)
-
-    @property
-    def reg_name(self) -> str:
-        return self.reg or self._method.reg
-
-    @property
     def risk_term(self) -> Risk:
-        risk: Risk = RISKS.load(self.risk_name)
+        risk: Risk = RISKS.load(self.risk)
         return risk
 
     @property
     def regulariser_term(self) -> Regulariser:
-        regulariser: Regulariser = REGULARISERS.load(self.reg_name)
+        regulariser: Regulariser = REGULARISERS.load(self.reg)
         return regulariser.exact if self.reg_form == "exact" and regulariser.exact is not None else regulariser
 
     @property
@@ -266,29 +343,14 @@ class TrainSettings:
         }
 
     @property
-    def reg_rows_name(self) -> str:
-        if not self.regulariser_term.needs:
-            return "all"  # no regulariser sees no rows
-        by_default = self.regulariser_term.default_rows if self.method is None else self._method.reg_rows
-        return self.reg_rows or by_default
-
-    @property
-    def cost_model_name(self) -> str | None:
-        """The one that fills in costs or makes reward weights, if any does."""
-        by_default = self.regulariser_term.cost_model or self.risk_term.cost_model
-        return by_default and (self.cost_model or by_default)
-
-    @property
     def uses_feedback(self) -> bool:
         is_feedback_free = self.learner == GRADIENT_LEARNER and not self.risk_term.needs
-        return not is_feedback_free or self.reg_rows_name == "known" or REWARD_WEIGHT in self.regulariser_term.needs
+        return not is_feedback_free or self.reg_rows == "known" or REWARD_WEIGHT in self.regulariser_term.needs
 
     @property
     def name(self) -> str:
         """The method in file names and tables."""
-        if self.method is not None:
-            return self.method
-        return method_name(self.risk_name, self.reg_name, self.reg_rows_name, deep=self.deep)
+        return self.method or method_name(self.risk, self.reg, self.reg_rows, deep=self.deep)
 
     @property
     def seed_list(self) -> tuple[int, ...]:
@@ -307,24 +369,45 @@ class TrainSettings:
 
     def step_work(self, features: int, actions: int) -> float:
         """Multiplications of a step's forward pass, for choosing threads."""
-        sizes = (features, *parse_hidden(self.model, self.hidden), actions)
         if self.deep:
             return math.inf
+        sizes = (features, *parse_hidden(self.model, self.hidden), actions)
         side_by_side = math.prod([len(self.seed_list), *map(len, self.points.values())])
         return side_by_side * self.batch_size * sum(a * b for a, b in pairwise(sizes))
 
-    def resolved(self) -> "TrainSettings":
-        """The same with the defaults spelled out, as a lineage keeps it."""
-        filled = (_DEEP_PRESETS if self.deep else _PRESETS)[self.preset]
-        given = {h.name: self.hyperparameters.get(h.name, h.default_text) for h in self.declared}
-        unused = [h.name for h in self.declared if h.requires is not None and given[h.requires] is None]
-        return replace(
-            self,
-            risk=self.risk_name,
-            reg=self.reg_name,
-            reg_rows=self.reg_rows_name,
-            hyperparameters={name: text for name, text in given.items() if text is not None and name not in unused},
-            cost_model=self.cost_model_name,
-            method=self.name if self.name in METHODS else None,
-            **{name: value for name, value in filled.items() if getattr(self, name) is None},
-        )
+
+def broken_rules(*rules: tuple[object, str]) -> list[str]:
+    """The messages of the rules that are broken."""
+    return [message for is_broken, message in rules if is_broken]
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What does not change the policy: checkpoints, learning curves, streaming."""
+
+    history: str | None = setting(
+        None, "Write the learning curves to this file (.parquet or .csv)", metavar="FILE", recorded=False
+    )
+    checkpoint_every: int | None = setting(
+        None, "Number of epochs between checkpoints", rule=Between(1, 100_000), recorded=False
+    )
+    checkpoint_minutes: float = setting(
+        10.0, "Minutes between checkpoints", rule=Between(0, 1e6, low_open=True), recorded=False
+    )
+    resume: bool = setting(False, "Resume from the checkpoint of the same command, if there is one", recorded=False)
+    stream: str = setting(
+        "auto",
+        "Stream the log from disk every epoch; auto: if it needs more than half of free memory",
+        choices=lambda: ("auto", "on", "off"),
+        recorded=False,
+    )
+    compile: bool = setting(False, "Compile the network with torch.compile (mlp and resnets)", recorded=False)
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.history == "-":
+            raise SettingError("--history takes the name of a file, found '-'")
+
+    def check_history(self, targets: Sequence[str]) -> None:
+        if self.history is not None and os.path.abspath(self.history) in map(os.path.abspath, targets):
+            raise SettingError(f"--history {one_line(self.history, 99)} is also the policy's file: give another name")

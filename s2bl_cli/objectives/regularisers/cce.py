@@ -1,7 +1,6 @@
 """Calibrated cross-entropy: imitate the logged actions that are estimated to be better than usual."""
 
-from s2bl_cli.objectives.batches import AnyBatch
-from s2bl_cli.objectives.terms import LOG_PI, REWARD_WEIGHT, Numbers, Regulariser, Term
+from s2bl_cli.objectives.terms import LOG_PI, REWARD_WEIGHT, AnyBatch, Numbers, Regulariser, Term
 
 
 def cce(batch: AnyBatch, h: Numbers) -> Term:

@@ -1,8 +1,7 @@
 """KL divergence from the logging policy."""
 
-from s2bl_cli.objectives.batches import AnyBatch
 from s2bl_cli.objectives.hyperparameters import NU
-from s2bl_cli.objectives.terms import LOG_POLICY, PI0, Numbers, Regulariser, Term
+from s2bl_cli.objectives.terms import LOG_POLICY, PI0, AnyBatch, Numbers, Regulariser, Term
 
 
 def kl(batch: AnyBatch, h: Numbers) -> Term:

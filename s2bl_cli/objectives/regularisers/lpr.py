@@ -1,7 +1,6 @@
 """Logging policy regularisation."""
 
-from s2bl_cli.objectives.batches import AnyBatch
-from s2bl_cli.objectives.terms import PRIOR, Numbers, Regulariser, Term
+from s2bl_cli.objectives.terms import PRIOR, AnyBatch, Numbers, Regulariser, Term
 
 
 def lpr(batch: AnyBatch, h: Numbers) -> Term:

@@ -4,9 +4,8 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from s2bl_cli.objectives.batches import AnyBatch
 from s2bl_cli.objectives.hyperparameters import Hyperparameter, Values
-from s2bl_cli.objectives.terms import LOG_POLICY, PI0, MeanOfPropensities, Numbers, Regulariser, Term
+from s2bl_cli.objectives.terms import LOG_POLICY, PI0, AnyBatch, MeanOfPropensities, Numbers, Regulariser, Term
 from s2bl_cli.settings import Between
 
 

@@ -2,9 +2,8 @@
 
 import numpy as np
 
-from s2bl_cli.objectives.batches import KnownBatch
 from s2bl_cli.objectives.hyperparameters import NU, Costs, Hyperparameter
-from s2bl_cli.objectives.terms import Numbers, Risk, Term
+from s2bl_cli.objectives.terms import KnownBatch, Numbers, Risk, Term
 from s2bl_cli.settings import Between
 
 # Of the range of the known costs, from the least: what `--translation auto` tries.

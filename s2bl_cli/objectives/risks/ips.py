@@ -1,7 +1,6 @@
 """Inverse propensity score."""
 
-from s2bl_cli.objectives.batches import KnownBatch
-from s2bl_cli.objectives.terms import Numbers, Risk, Term
+from s2bl_cli.objectives.terms import KnownBatch, Numbers, Risk, Term
 
 
 def ips(batch: KnownBatch, h: Numbers) -> Term:

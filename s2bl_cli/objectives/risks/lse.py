@@ -3,9 +3,8 @@
 import math
 from typing import TYPE_CHECKING
 
-from s2bl_cli.objectives.batches import KnownBatch
 from s2bl_cli.objectives.hyperparameters import smoothing
-from s2bl_cli.objectives.terms import Numbers, Risk, by_autograd
+from s2bl_cli.objectives.terms import KnownBatch, Numbers, Risk, by_autograd
 from s2bl_cli.settings import Between
 
 if TYPE_CHECKING:

@@ -1,8 +1,7 @@
 """Optimistic shrinkage of the importance weights."""
 
-from s2bl_cli.objectives.batches import KnownBatch
 from s2bl_cli.objectives.hyperparameters import smoothing
-from s2bl_cli.objectives.terms import Numbers, Risk, Term
+from s2bl_cli.objectives.terms import KnownBatch, Numbers, Risk, Term
 from s2bl_cli.settings import Between
 
 

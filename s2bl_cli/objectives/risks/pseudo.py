@@ -1,9 +1,8 @@
 """Pseudo-feedback ("Q-learning" in the paper): a cost model fills in what is missing."""
 
-from s2bl_cli.objectives.batches import KnownBatch
 from s2bl_cli.objectives.hyperparameters import NU
 from s2bl_cli.objectives.risks.tips import tips
-from s2bl_cli.objectives.terms import FILLED_COSTS, LOG_PI, Numbers, Risk, Term
+from s2bl_cli.objectives.terms import FILLED_COSTS, LOG_PI, KnownBatch, Numbers, Risk, Term
 
 
 def pseudo(batch: KnownBatch, h: Numbers) -> Term:

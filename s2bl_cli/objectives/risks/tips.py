@@ -1,8 +1,7 @@
 """Truncated inverse propensity score."""
 
-from s2bl_cli.objectives.batches import KnownBatch
 from s2bl_cli.objectives.hyperparameters import NU
-from s2bl_cli.objectives.terms import Numbers, Risk, Term
+from s2bl_cli.objectives.terms import KnownBatch, Numbers, Risk, Term
 
 
 def tips(batch: KnownBatch, h: Numbers) -> Term:

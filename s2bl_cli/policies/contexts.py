@@ -1,23 +1,34 @@
-"""Standardised contexts: (x − shift)·scale, from the moments of the train rows."""
+"""Contexts on their way into a network: as tensors, and standardised by the moments of rows, (x − shift)·scale."""
 
 import math
-from collections.abc import Iterable
 
 import numpy as np
 import numpy.typing as npt
+import torch
+from torch import Tensor
 
 from s2bl_cli.running_moments import RunningMoments
 
 _RARE = 0.1
 
 Floats = npt.NDArray[np.float32]
+Contexts = npt.NDArray[np.generic] | Tensor  # (rows, *shape)
 
 
-def feature_moments(parts: Iterable[npt.NDArray[np.generic]]) -> RunningMoments:
-    """Of contexts (rows, *shape) that come in parts, of which one at a time is looked at."""
+def context_tensor(context: Contexts, device: torch.device) -> Tensor:
+    """On the device, in the file's dtype. Shares the array's memory where it can. What Arrow lends is read-only, which
+    torch warns of: that is copied. A tensor on the device is returned as it is, so that a batch for several models is
+    converted once."""
+    if isinstance(context, Tensor):
+        return context.to(device)
+    whole = np.ascontiguousarray(context)
+    return torch.from_numpy(whole if whole.flags.writeable else whole.copy()).to(device)
+
+
+def feature_moments(context: npt.NDArray[np.generic]) -> RunningMoments:
+    """Of contexts (rows, *shape)."""
     moments = RunningMoments()
-    for part in parts:
-        moments.add(flattened(part))
+    moments.add(flattened(context))
     return moments
 
 
