@@ -10,7 +10,7 @@ quick enough for thousands of fits too. All takes about 10 minutes of one proces
     unbiased estimators     the mean over replications is within 3 standard errors of the truth
     normal, bootstrap       cover at 95 % ± 2 points
     Bernstein, ix, ls       cover at 95 % − 2 points or more: 95 % is their floor
-    ppi-dr                  is at least 20 % narrower than dr at ρ = 0.05 where context tells the reward well
+    ppi-dr                  is at least 20 % narrower than dr at ρ = 0.05 where context predicts the reward well
 """
 
 import argparse
@@ -92,7 +92,7 @@ class World:
 WORLDS = (
     World("All feedback known", rows=2000, rho=1.0),
     World("At ρ = 0.05", rows=20_000, rho=0.05),
-    World("At ρ = 0.05, context tells the reward well", rows=20_000, rho=0.05, graded=True),
+    World("At ρ = 0.05, context predicts the reward well", rows=20_000, rho=0.05, graded=True),
     World("At ρ = 0.05, with the reward model of evaluate", rows=20_000, rho=0.05, graded=True, own_models=True),
     World("Missing by groups of contexts, by action", rows=10_000, rho=0.25, missing_by="group"),
     World(
@@ -103,7 +103,7 @@ WORLDS = (
         own_models=True,
     ),
     World(
-        "Missing by context and action, with the models of evaluate, context tells the reward well",
+        "Missing by context and action, with the models of evaluate, context predicts the reward well",
         rows=10_000,
         rho=0.25,
         missing_by="kind",
@@ -271,46 +271,46 @@ def table(world, replications, draws):
     if world.missing_by is None:
         words += f"The interval of `ppi-dr` is {narrower:.1%} narrower than that of `dr`."
     else:
-        words += f"A misfit of the model of missingness is reported in {reported.mean():.1%} of the logs."
+        words += f"A mismatch of the model of missingness is reported in {reported.mean():.1%} of the logs."
     rule = "| --- |" + " ---: |" * (len(head) - 2) + " --- |"
     return "\n".join([words, "", f"| {' | '.join(head)} |", rule, *lines]), broken
 
 
 INTRO = """# Do the intervals cover?
 
-Simulated logs whose true value is known, made by
+The simulated logs on this page have a known true value. This command makes the page:
 
 ```sh
 python bench/coverage.py --write docs/coverage.md
 ```
 
-Contexts are one of 20 kinds, with 5 actions. Every replication draws a log, cross-fits a reward model (a table of
-shrunken means, or where the section says so the model of `s2bl evaluate` itself) and runs the
-[estimators](estimators.md) and intervals of `s2bl evaluate`, the bootstrap with DRAWS draws (`--draws` is 1,000 there
-unless told otherwise). The columns: the estimate's mean over the replications; its distance from the truth, in standard
-errors of that mean (beyond ±3 is bias); the mean width of the normal interval, and of Bernstein's; and in how many
-replications each kind of 95 % interval held the true value. The heading of a column names the check that applies to its
-rows, and ✗ marks a rate that fails it:
+There are 20 kinds of contexts and 5 actions. Every replication draws a log, cross-fits a reward model (a table of
+shrunken means, or the model of `s2bl evaluate` if the heading says so) and computes the [estimators](estimators.md) and
+intervals of `s2bl evaluate`, the bootstrap with DRAWS draws (the default of `--draws` is
+1,000). The columns are the mean of the estimate over the replications; its difference from the true value, in standard
+errors of that mean (beyond ±3 is bias); the mean width of the normal interval and of the Bernstein interval; and the
+share of replications in which each kind of 95 % interval contains the true value. The heading of a column has its
+check, and ✗ marks a rate that fails it:
 
 | interval | check | why |
 | --- | --- | --- |
-| `normal`, `bootstrap` | 95 ± 2 | they aim at 95 %, and come nearer to it with more rows |
-| `bernstein`, the lower bounds of `ix` and `ls` | ≥ 93 | 95 % is their floor: "at least 95 %" |
-| all of `dm` | none | it is as biased as its model, and its interval is for the mean of the model |
+| `normal`, `bootstrap` | 95 ± 2 | their level is approximate, and improves with more rows |
+| `bernstein`, the lower bounds of `ix` and `ls` | ≥ 93 | their level is a minimum: "at least 95 %" |
+| all of `dm` | none | it is as biased as its model, and its interval ignores that bias |
 
-A floor cannot be at 95 ± 2. Bernstein's interval and the two lower bounds hold for every number of rows and every
-distribution of the rewards in their range, so they must be wide enough for the worst one: terms that are nearly always
-the same and very rarely as large as the smallest propensity allows. On all other logs, these among them, they cover
-more often than they say. What is lost is width, which is in the tables.
+A guaranteed minimum cannot be at 95 ± 2. The Bernstein interval and the two lower bounds hold for every number of rows
+and every distribution of the rewards within their range, so they must be wide enough for the worst distribution: terms
+that are nearly always equal and very rarely as large as the smallest propensity allows. On other logs, including these,
+they cover more often than stated. The price is their width, which the tables show.
 
-- `ips`, `tips` (no propensity is below ν here), `dr`, `empirical-ips` and `ppi-dr` are unbiased; the others become so
-  as rows grow.
-- An empty cell: Bernstein's inequality is for means without bias (the others keep the normal interval), and neither it
-  nor the bounds of `ix` and `ls` are for logs that need a model of missingness.
-- In the last three sections feedback is missing by context and action, and `--missing-model` is simulated. In the first
-  of them a table of rates by action and group of contexts is fitted, and can be right. In the others every kind of
-  context and action has its own rate between 0.1 and 0.6, without any order in it, and the models are those of
-  `s2bl evaluate`, which see eight features of the context: neither can be quite right. In all three `ppi-dr` is `dr`.
+- `ips`, `tips` (no propensity is below ν here), `dr`, `empirical-ips` and `ppi-dr` are unbiased; the bias of the
+  others vanishes as the number of rows grows.
+- A cell is empty if the interval does not exist: the Bernstein inequality applies to unbiased means (other estimators
+  keep the normal interval), and neither it nor the bounds of `ix` and `ls` apply with a model of missingness.
+- In the last three sections feedback is missing by context and action, and `--missing-model` is simulated. The first of
+  them fits a table of rates by action and group of contexts, which can be exact. In the other two, every kind of
+  context and action has its own random rate between 0.1 and 0.6, and the models are those of `s2bl evaluate`, which use
+  eight features of the context, so neither model is exact. In all three sections `ppi-dr` equals `dr`.
 """
 
 

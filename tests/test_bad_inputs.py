@@ -179,7 +179,7 @@ def first_row_5(rule: str, value: str) -> tuple[str, ...]:
 PROPENSITY, COST = "propensity must be in (0, 1]", "cost must be finite, or null if feedback is missing"
 NEWER = ("contract version 2", "reads up to 1", "upgrade s2bl")
 NEWER_SCORES = (f"contract version {VERSIONS[KIND_SCORES] + 1}", f"reads up to {VERSIONS[KIND_SCORES]}", "upgrade s2bl")
-DAMAGED_LINEAGE = ("its lineage is damaged", "settings are not plain values", "make the file again")
+DAMAGED_LINEAGE = ("its lineage is damaged", "settings do not map flag names to plain values", "make the file again")
 DAMAGED_FOOTER = ("is a damaged Parquet file", "the row counts in its footer are inconsistent", "copy or make it again")
 NO_TEXT = pa.array([b"train\xff"] * ROWS, pa.binary()).view(pa.string())
 NO_AVERAGE = (POLICY, "has argmax-accuracy", "which no table can average", "evaluate it again")
@@ -209,10 +209,10 @@ BAD_FILES = [
     # Of another kind (`inspect` takes every kind)
     BadFile("a policy", "log", other(POLICY), (NOT_PARQUET, "looks like a policy"), {"inspect": None}),
     BadFile("scores", "log", other(SCORES), ("is a scores file", "a logs file is needed"), {"inspect": None}),
-    BadFile("a log", "policy", other(LOG), ("is a Parquet file", "s2bl train makes them"), {"inspect": None}),
-    BadFile("scores", "policy", other(SCORES), ("is a Parquet file", "s2bl train makes them"), {"inspect": None}),
+    BadFile("a log", "policy", other(LOG), ("is a logs file", "a file from s2bl train"), {"inspect": None}),
+    BadFile("scores", "policy", other(SCORES), ("is a scores file", "a file from s2bl train"), {"inspect": None}),
     BadFile("a log", "scores", other(LOG), ("is a logs file", "made by s2bl evaluate"), {"inspect": None}),
-    BadFile("another's log", "scores", other(PLAIN_LOG), ("no scores file", "s2bl evaluate"), {"inspect": None}),
+    BadFile("another's log", "scores", other(PLAIN_LOG), ("not a scores file", "s2bl evaluate"), {"inspect": None}),
     BadFile("a policy", "scores", other(POLICY), (NOT_PARQUET, "looks like a policy"), {"inspect": None}),
     # Of a later contract
     BadFile("newer", "log", document(LOG, version=2), NEWER),
@@ -378,7 +378,7 @@ BAD_FILES = [
         "too many settings",
         "scores",
         scores("settings", json.dumps({f"a{i}": i for i in range(1001)})),
-        ("different ones, and 1,000 can be shown",),
+        ("at most 1,000 different names",),
         {"inspect": None},
         names_file=False,
     ),
@@ -410,7 +410,7 @@ BAD_FILES = [
         "no scores",
         "scores",
         lambda valid, bad: pq.write_table(pq.read_table(valid / SCORES)[:0], bad),
-        ("no scores in it",),
+        ("it has no rows",),
     ),
 ]
 
@@ -492,7 +492,7 @@ def test_stdin_is_refused_like_a_file(valid: Path, tmp_path: Path, verb: str) ->
 
 LONG = "x" * 300
 BAD_OUTPUTS = {
-    "in a folder that is not there": ("none/out", ("the folder", "does not exist", "make it first")),
+    "in a folder that is not there": ("none/out", ("the folder", "does not exist", "create it first")),
     "a folder": ("folder", ("is a folder", "-o takes the name of a file")),
     "a link into nowhere": ("link", ("link cannot be written", "the folder", "none does not exist")),
     "a name that is too long": (LONG, ("cannot be written", "name too long")),
@@ -632,8 +632,8 @@ BAD_FLAGS: list[tuple[str, tuple[str, ...]]] = [
     ("mask LOG", ("exactly one of --rho, --hide and --known", "found none", "--rho 0.2")),
     ("mask LOG --rho 0.5 --hide 0.5", ("exactly one of", "found --rho and --hide")),
     ("mask LOG --rho 0.5 --missing 3", ("--missing needs --known",)),
-    ("mask LOG --known 9", ("--known 9", "feedback in 8 train rows only")),
-    ("mask LOG --known 8 --missing 9", ("--known 8 --missing 9", "16 train rows in all", "at most 8 missing")),
+    ("mask LOG --known 9", ("--known 9", "only 8 train rows with feedback")),
+    ("mask LOG --known 8 --missing 9", ("--known 8 --missing 9", "16 train rows in total", "at most --missing 8")),
     ("mask LOG --known -1", ("--known must be 0 or more, found -1",)),
     ("mask LOG --rho 0.5 --seed -1", ("--seed must be in [0, 4294967295], found -1",)),
     ("mask LOG --rho 0.5 --seed 4294967296", ("--seed must be in [0, 4294967295], found 4294967296",)),

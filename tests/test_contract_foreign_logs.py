@@ -97,7 +97,7 @@ def test_a_shape_for_list_contexts(tmp_path, write_plain):
         (
             {"context": pa.array([b"123456"] * 4, pa.binary(6))},
             {"context_dtype": "float32"},
-            "contexts of 6 bytes do not hold whole float32 values: check --context-dtype "
+            "contexts of 6 bytes are not a whole number of float32 values: check --context-dtype "
             "(its columns: context, action, propensity, cost)",
         ),
         (
@@ -115,12 +115,12 @@ def test_a_shape_for_list_contexts(tmp_path, write_plain):
             {},
             "the first context must have 1 to 16777216 float32 values, found 0 values",
         ),
-        ({}, {"context_shape": "3x1"}, "--context-shape 3x1 is not 2 values, which a context has"),
+        ({}, {"context_shape": "3x1"}, "--context-shape 3x1 must have 2 values, as a context has"),
         (
             # 2⁶⁴ values: a product in 64 bits would take it for 0
             {},
             {"context_shape": "65536x65536x65536x65536"},
-            "--context-shape 65536x65536x65536x65536 is not 2 values, which a context has",
+            "--context-shape 65536x65536x65536x65536 must have 2 values, as a context has",
         ),
         (
             {"context": ["a", "b", "c", "d"]},
@@ -145,7 +145,7 @@ def test_contexts_that_cannot_be_read(tmp_path, write_plain, columns, flags, tol
 @pytest.mark.parametrize("shape", ["", "0", "2x", "axb", "1x1x1x1x2", "-2", "2.0"])
 def test_a_shape_must_be_whole_numbers(shape):
     with pytest.raises(
-        SettingError, match=r"^--context-shape must be 1 to 4 whole numbers like 784 or 1x28x28, found "
+        SettingError, match=r"^--context-shape must be 1 to 4 whole numbers such as 784 or 1x28x28, found "
     ):
         LogColumns(context_shape=shape)
 
@@ -387,7 +387,7 @@ def test_actions_that_are_probably_not_counted_from_0(tmp_path, write_plain, act
     path = write_plain(tmp_path / "log.parquet", action=action)
     said = (
         f"{path}: action 0 is never logged, the smallest is {doubted}: actions are counted from 0, so this log has "
-        f"{max(action) + 1} of them here; renumber them, or pass their number with --actions"
+        f"{max(action) + 1} actions; renumber them, or pass their number with --actions"
     )
     with open_logs([path], LogColumns(actions=actions)) as log:
         assert log.warnings == (() if doubted is None else (said,))
@@ -425,7 +425,9 @@ def test_cost_and_reward_exclude_each_other():
 def test_a_column_that_is_there_twice(tmp_path):
     path = str(tmp_path / "log.parquet")
     pq.write_table(pa.table([[1], [2]], names=["action", "action"]), path)
-    with pytest.raises(ContractError, match=whole(f"{path}: column 'action' occurs more than once; rename one of them")):
+    with pytest.raises(
+        ContractError, match=whole(f"{path}: column 'action' occurs more than once; rename one of them")
+    ):
         read(path)
 
 
@@ -573,7 +575,7 @@ def test_a_pattern_or_folder_without_files(tmp_path):
 
 def test_one_file_where_one_is_needed(parts):
     with (
-        pytest.raises(InputFileError, match=whole(f"{parts}/*.parquet stands for 2 files, but one is needed here")),
+        pytest.raises(InputFileError, match=whole(f"{parts}/*.parquet matches 2 files, but one is needed here")),
         open_input(f"{parts}/*.parquet"),
     ):
         pass
@@ -796,9 +798,9 @@ def test_mask_says_what_it_drops_and_doubts(tmp_path, write_plain, run):
     assert ran.code == 0
     assert ran.stderr.splitlines() == [
         f"warning: {path}: action 0 is never logged, the smallest is 1: actions are counted from 0, so this log has "
-        "3 of them here; renumber them, or pass their number with --actions",
-        "warning: column 'cost' is dropped: a log's cost is another thing; to have this one other columns, rename it",
-        "warning: column 'label' is dropped: a log's label is another thing; to have this one other columns, rename it",
+        "3 actions; renumber them, or pass their number with --actions",
+        "warning: column 'cost' is dropped, because its name is reserved for the log's cost: rename it to keep it",
+        "warning: column 'label' is dropped, because its name is reserved for the log's label: rename it to keep it",
     ]
     assert pq.read_schema(tmp_path / "out.parquet").names == ["context", "action", "propensity", "cost"]
 

@@ -593,7 +593,7 @@ def test_other_names_of_actions_are_refused(tmp_path, names):
     path = write_named(tmp_path / "log.parquet", names)
     with pytest.raises(ContractError) as caught, open_logs([path]):
         pass
-    assert str(caught.value) == f"{path}: action_names in its document must be 2 texts; make the file again"
+    assert str(caught.value) == f"{path}: action_names in its document must be 2 strings; make the file again"
 
 
 def test_files_that_name_their_actions_differently_are_refused(tmp_path):

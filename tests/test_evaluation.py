@@ -190,8 +190,8 @@ def test_many_policies_in_one_pass_are_each_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "line"),
     [
-        ([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], "its actions are 3, the log's 2"),
-        ([[0.5, 0.5]] * 3, "its contexts are 3 float32, the log's 2 float32"),
+        ([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], "its number of actions is 3, the log's is 2"),
+        ([[0.5, 0.5]] * 3, "its contexts are 3 float32, the log's are 2 float32"),
     ],
     ids=["actions", "contexts"],
 )
@@ -215,7 +215,7 @@ def test_policy_whose_actions_stand_for_something_else_is_refused(tmp_path: Path
     with pytest.raises(ContractError) as raised:
         _scores(log, _named_policy(tmp_path, ("shoe", "bag\x1b")))
     assert str(raised.value) == (
-        f"p.safetensors does not fit {log}: its action 1 is 'bag', the log's 'hat'; "
+        f"p.safetensors does not fit {log}: its action 1 is 'bag', the log's is 'hat'; "
         f"evaluate a policy on logs of the kind it was trained on"
     )
 
@@ -434,5 +434,5 @@ def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
     assert runner.invoke(app, [*score, str(right), *flags]).exit_code == 0
     refused = runner.invoke(app, [*score, str(wrong), *flags, "--force"])
     assert refused.exit_code == 2
-    assert "its contexts are 2 float32 (f_a, f_b), the log's 2 float32 (f_b, f_a)" in refused.stderr
+    assert "its contexts are 2 float32 (f_a, f_b), the log's are 2 float32 (f_b, f_a)" in refused.stderr
     assert runner.invoke(app, [*score, str(wrong), "--context-columns", "f_a,f_b", "--force"]).exit_code == 0

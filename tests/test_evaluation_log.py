@@ -367,27 +367,30 @@ def test_pieces_of_log_and_probabilities_need_not_end_together(
             "other.parquet does not fit log.parquet: it has 5 rows, but 4 are scored (split test) of 6; give one "
             "row of probabilities per row of the log, in its order",
         ),
-        (_probabilities("lists", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
-        (_probabilities("columns", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
-        (_probabilities("binary", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
+        (_probabilities("lists", np.full((4, 3), 1 / 3)), "other.parquet: its number of actions is 3, the log's is 2"),
+        (
+            _probabilities("columns", np.full((4, 3), 1 / 3)),
+            "other.parquet: its number of actions is 3, the log's is 2",
+        ),
+        (_probabilities("binary", np.full((4, 3), 1 / 3)), "other.parquet: its number of actions is 3, the log's is 2"),
         (
             _probabilities("lists", [[0.5, 0.5], [0.5, 0.5], [0.9, 0.9], [1.5, -0.5]]),
-            "other.parquet: each row must be probabilities that sum to 1: 2 rows of 4 do not, the first is row 2 "
+            "other.parquet: each row must contain probabilities that sum to 1: 2 of 4 rows do not, the first is row 2 "
             "with a sum of 1.8; normalise them",
         ),
         (
             _probabilities("columns", [[0.5, 0.5], [np.nan, 0.5], [0.5, 0.5], [0.5, 0.5]]),
-            "other.parquet: each row must be probabilities that sum to 1: 1 rows of 4 do not, the first is row 1 "
+            "other.parquet: each row must contain probabilities that sum to 1: 1 of 4 rows do not, the first is row 1 "
             "with a sum of nan; normalise them",
         ),
         (
             pa.table({"pi": pa.array([[0.5, 0.5], None, [0.5, 0.5], [0.5, 0.5]])}),
-            "other.parquet: probabilities must not be null: row 1 is",
+            "other.parquet: probabilities must not be null, found null in row 1",
         ),
         (
             pa.table({"score": [0.1, 0.2]}),
-            "other.parquet: a Parquet of action probabilities must have one column of lists (or float32 binary), one "
-            "value an action, or columns p0, p1, …; found score",
+            "other.parquet: a Parquet file of action probabilities must have one column of lists (or float32 binary) "
+            "with one value per action, or columns p0, p1, …; found score",
         ),
     ],
     ids=["rows", "actions in lists", "in columns", "in binary", "sums", "nan", "null", "no such column"],
@@ -405,8 +408,8 @@ def test_a_log_is_no_policy(run: Run, tmp_path: Path) -> None:
     ran = run("evaluate", "log.parquet", "--logs", "log.parquet", "--quiet")
     assert (ran.code, ran.stderr) == (
         2,
-        "s2bl: log.parquet is a Parquet file of logs, but a policy is needed here (s2bl train makes them), or logging, "
-        "uniform, or a Parquet of action probabilities\n",
+        "s2bl: log.parquet is a logs file, but a policy is needed here: a file from s2bl train, logging, "
+        "uniform, or a Parquet file of action probabilities\n",
     )
 
 

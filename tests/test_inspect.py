@@ -499,14 +499,14 @@ def test_a_checkpoint(tmp_path: Path) -> None:
     assert (found["tensors"], found["bytes"]) == (1, 24)
     words = said(path)
     assert words.startswith(f"{path}: checkpoint, contract version 2\n")
-    assert "under way      training: 4 epochs done, and 5 steps of the next\n" in words
+    assert "in progress        training: 4 epochs and 5 steps of the next finished\n" in words
     assert "Made by\ns2bl train --seed 0 logs-abababab.parquet -o policy.safetensors\n" in words
 
 
 def test_a_checkpoint_between_two_fits(tmp_path: Path) -> None:
     path = write_a_checkpoint(tmp_path / "p.checkpoint", {**CONTENT, "current": None})
     assert (facts(path)["stage"], facts(path)["epoch"]) == (None, None)
-    assert "under way" not in said(path)
+    assert "in progress" not in said(path)
 
 
 def test_a_history_cannot_steer_the_terminal(tmp_path: Path) -> None:
@@ -609,8 +609,9 @@ def test_a_csv_is_told_from_other_files(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("x_0,action,propensity,cost\n1,0,0.5,-1\n")
     assert refusal(path) == (
-        f"s2bl: {path} is not a log, scores or policy file: it starts with b'x_0,acti', and not as Parquet (b'PAR1') or "
-        "safetensors do: it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)\n"
+        f"s2bl: {path} is not a log, scores or policy file: it starts with b'x_0,acti', and not like Parquet "
+        "(b'PAR1') or safetensors: it looks like CSV; "
+        "convert it, for example with polars: pl.read_csv(…).write_parquet(…)\n"
     )
 
 
@@ -671,7 +672,7 @@ def test_a_policy_in_parquet_is_refused(tmp_path: Path) -> None:
     table = pq.read_table(path)
     document = table.schema.metadata[b"s2bl"].replace(b'"kind":"logs"', b'"kind":"policy"')
     pq.write_table(table.replace_schema_metadata({b"s2bl": document}), path)
-    assert "says that it is a policy, but it is Parquet" in refusal(path)
+    assert "declares itself a policy file, but it is Parquet" in refusal(path)
 
 
 # Text from files

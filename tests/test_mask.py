@@ -196,7 +196,7 @@ def test_what_was_missing_stays_missing(folder, write_log, rho, seed, pattern):
     write_log(source, 40, known=np.arange(40) % pattern == 0, row_group=11)
     counts = mask(source, target, rho=rho, seed=seed)
     assert known_rows(target) <= known_rows(source)
-    assert len(known_rows(target)) == counts.known == min(counts.known_before, counts.wanted)
+    assert len(known_rows(target)) == counts.known == min(counts.known_before, counts.requested)
 
 
 # --- --known and --missing --------------------------------------------------------------------------------
@@ -271,11 +271,11 @@ WRONG_FLAGS = {
     "seed too large": (["--rho", 1, "--seed", 2**32], "--seed must be in [0, 4294967295], found 4294967296"),
     "too many known": (
         ["--known", 41],
-        "--known 41: log.parquet has feedback in 40 train rows only; ask for at most that many",
+        "--known 41: log.parquet has only 40 train rows with feedback; pass at most that many",
     ),
     "too many missing": (
         ["--known", 10, "--missing", 31],
-        "--known 10 --missing 31: log.parquet has 40 train rows in all; ask for at most 30 missing",
+        "--known 10 --missing 31: log.parquet has 40 train rows in total; pass at most --missing 30",
     ),
     "json and stdout": (
         ["--rho", 1, "--json", "-o", "-"],

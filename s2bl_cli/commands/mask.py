@@ -51,7 +51,7 @@ def mask(
         console.warn(warning)
     for name, _ in ignored:
         console.warn(
-            f"column {name!r} is dropped, because the output uses this name for the log's {name}: rename it to keep it"
+            f"column {name!r} is dropped, because its name is reserved for the log's {name}: rename it to keep it"
         )
     if counts.known < counts.requested:
         console.warn(

@@ -59,7 +59,7 @@ def decode_document(raw: bytes | str, subject: str) -> dict[str, Any]:
     if version > VERSIONS[kind]:
         raise ContractError(
             f"{subject}: it has contract version {one_line(version, 40)}, "
-            f"but this s2bl reads versions up to {VERSIONS[kind]}: upgrade s2bl"
+            f"but this s2bl reads up to {VERSIONS[kind]}: upgrade s2bl"
         )
     document["lineage"] = decode_step(document.get("lineage"), subject)
     return document

@@ -62,7 +62,7 @@ class Policy:
     )  # settings as requested, if the lineage has the selected values
 
     def misfit(self, actions: int, context: ContextSpec, names: tuple[str, ...], whose: str) -> str | None:
-        """Like `NetworkSpec.misfit`; also compares the action names, if both sides have them."""
+        """Like the method of `NetworkSpec`; also compares the action names, if both sides have them."""
         mismatch = self.network.misfit(actions, context, whose)
         if mismatch is not None or not self.action_names or not names or self.action_names == names:
             return mismatch
