@@ -1,6 +1,7 @@
 """Are the estimates unbiased, and do the intervals cover? Simulated logs whose true value is known.
 
     python bench/coverage.py [--replications 2000] [--only WORD] [--write docs/coverage.md]
+    python bench/coverage.py --draw docs/coverage.md     only draw the figure again, from the tables of the page
 
 Each replication draws a log, cross-fits a reward model on its known rows and runs the estimators and intervals of s2bl
 themselves. Contexts are one of 20 kinds, so the value of the policy is a sum and the reward model a table of means,
@@ -46,6 +47,7 @@ CHECKS = {"normal": EXACT, "bootstrap": EXACT, "bernstein": FLOOR, "lower-bound"
 UNBIASED = ("ips", "tips", "dr", "empirical-ips", "ppi-dr")  # the others only as rows grow
 NO_PROMISE = ("dm",)  # as biased as its model
 NAMES = ESTIMATORS.names
+FIGURE = "figures/coverage.svg"  # beside the page
 
 
 def softmax(logits):
@@ -278,6 +280,12 @@ def table(world, replications, draws):
 
 INTRO = """# Do the intervals cover?
 
+![Coverage of 95 % intervals per estimator and simulated world](figures/coverage.svg)
+
+The figure shows how often 95 % intervals contain the true value, per estimator (rows) and simulated world (colours).
+The line is the nominal level, and the grey band is the range that passes the check. `dm`, which has no check, is left
+out.
+
 The simulated logs on this page have a known true value. This command makes the page:
 
 ```sh
@@ -314,13 +322,72 @@ they cover more often than stated. The price is their width, which the tables sh
 """
 
 
+def coverage_rates(page):
+    """(section, interval, estimator) → coverage in percent, from the tables of the page."""
+    rates, section, head = {}, None, []
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif line.startswith("| estimator"):
+            head = [name.partition(":")[0] for name in cells]
+        elif section is not None and line.startswith("| `"):
+            for kind, cell in zip(head, cells, strict=True):
+                if kind in CHECKS and cell:
+                    rates[section, kind, cells[0].strip("`")] = float(cell.split("%")[0])
+    return rates
+
+
+def draw(page, target):
+    """Coverage of every interval and world against the nominal level. `dm`, which has no check, is left out."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "s2bl"
+    import matplotlib.pyplot as plt
+
+    rates = coverage_rates(page)
+    sections = list(dict.fromkeys(section for section, _, _ in rates))
+    names = [name for name in NAMES if name not in NO_PROMISE]
+    figure, panels = plt.subplots(1, 3, figsize=(9, 5.2), sharey=True, layout="constrained")
+    titles = {
+        ("normal",): "normal",
+        ("bootstrap",): "bootstrap",
+        ("bernstein", "lower-bound"): "Bernstein, lower bounds",
+    }
+    for panel, (kinds, title) in zip(panels, titles.items(), strict=True):
+        is_floor = CHECKS[kinds[0]] == FLOOR
+        panel.axvspan(93, 100.5 if is_floor else 97, color="0.92")
+        panel.axvline(100 * LEVEL, color="0.4", linewidth=1)
+        for i, section in enumerate(sections):
+            points = [
+                (rate, names.index(n))
+                for (s, k, n), rate in rates.items()
+                if s == section and k in kinds and n in names
+            ]
+            if points:
+                x, y = zip(*points, strict=True)
+                panel.scatter(x, [row + (i - 3) * 0.1 for row in y], s=12, color=f"C{i}")
+        panel.set(title=title, xlabel="coverage, %", xlim=(92, 100.5 if is_floor else 98))
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].invert_yaxis()
+    dots = [plt.Line2D([], [], marker="o", linestyle="", markersize=4, color=f"C{i}") for i in range(len(sections))]
+    figure.legend(dots, sections, loc="outside lower center", fontsize=8)
+    target.parent.mkdir(exist_ok=True)
+    figure.savefig(target, metadata={"Date": None})
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replications", type=int, default=2000)
     parser.add_argument("--draws", type=int, default=119, help="of the bootstrap; best one less than a multiple of 40")
     parser.add_argument("--only", default="", help="the worlds whose name has this in it")
     parser.add_argument("--write", type=Path, help="write the tables to this page")
+    parser.add_argument("--draw", type=Path, help="draw the figure of this page again, without a simulation")
     options = parser.parse_args()
+    if options.draw:
+        draw(options.draw.read_text(), options.draw.parent / FIGURE)
+        return 0
     torch.set_num_threads(1)
     parts, broken = [INTRO.replace("DRAWS", str(options.draws))], []
     for world in (world for world in WORLDS if options.only in world.name):
@@ -332,6 +399,7 @@ def main():
         broken += faults
     if options.write:
         options.write.write_text("\n".join(parts[:1]) + "\n" + "\n\n".join(parts[1:]) + "\n")
+        draw(options.write.read_text(), options.write.parent / FIGURE)
     for fault in broken:
         print(f"BROKEN: {fault}", file=sys.stderr)
     return 1 if broken else 0

@@ -311,8 +311,8 @@ def test_all_schema_faults_are_told_in_one_message(tmp_path, write_plain):
         y=["cat"] * 4, split=[1] * 4,
     )  # fmt: skip
     told = (
-        f"{path}: column 'action' must be whole numbers, found string (number the actions from 0, every file by "
-        "the same mapping; with polars: "
+        f"{path}: column 'action' must be whole numbers, found string (number the actions from 0, with the "
+        "same mapping in every file; with polars: "
         "pl.col('action').replace_strict({'first': 0, 'second': 1})); "
         "no column 'propensity' for the propensity: name it with --propensity-column; "
         "column 'cost' must be numbers, found string; "
