@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 from learning_fixtures import blobs, write_arrays
+from repository import ROOT
 from test_docs import _fences, generate
 
 from s2bl_cli import registry
@@ -33,7 +34,7 @@ from s2bl_cli.training.selectors import HeldOut
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.validation import Result
 
-PAGE = Path(__file__).parent.parent / "docs" / "architecture.md"
+PAGE = ROOT / "docs" / "architecture.md"
 QUICK = ("--epochs", 2, "--batch-size", 32, "--quiet")
 
 
@@ -145,7 +146,7 @@ def test_examples_are_in_help_methods_and_docs(
     listed = run("methods", "--json")
     assert json.loads(listed.stdout)["capped-entropy"]["formula"] == "mean_S(c·π·min(1/p,M)) + λ·mean(Σ_a π·log π)"
     flags = generate.flags("train")
-    assert "| `--most` | `M[,…]` |" in flags
+    assert "| `--most` | `FLOAT[,...]` |" in flags
     for names in (additions[table] for table in ("RISKS", "REGULARISERS", "METHODS", "MODELS", "OPTIMIZERS")):
         assert all(f"`{name}`" in flags for name in names)
     assert "| `capped` | inverse propensity score with capped inverse propensities | `mean_S(" in generate._risks()

@@ -1,4 +1,4 @@
-"""The house: imports point downward, heavy packages load late, registries lead somewhere, nothing unpickles."""
+"""The architecture: imports point downward, heavy packages load late, registry entries load, nothing unpickles."""
 
 import ast
 import os
@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from learning_fixtures import blobs, write_arrays
+from repository import ROOT
 from score_fixtures import row_of
 
 from s2bl_cli import registry
@@ -17,15 +18,15 @@ from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.scores import Score, write_scores
 from s2bl_cli.registry import Registry
 
-PACKAGE = Path(__file__).parent.parent / "s2bl_cli"
+PACKAGE = ROOT / "s2bl_cli"
 MODULES = {
     ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts).removesuffix(".__init__"): path
     for path in sorted(PACKAGE.rglob("*.py"))
 }
 REGISTRIES = [value for value in vars(registry).values() if isinstance(value, Registry)]
 
-# From top to bottom. A room imports from lower floors and from itself, never from its own floor's other rooms.
-FLOORS = (
+# From top to bottom. A package imports from lower layers and from itself, never from others of its layer.
+LAYERS = (
     {"__main__"},
     {"app"},
     {"commands"},
@@ -40,12 +41,12 @@ FLOORS = (
 )
 
 
-def _floor(room: str) -> int:
-    (floor,) = (i for i, rooms in enumerate(FLOORS) if room in rooms)
-    return floor
+def _layer(package: str) -> int:
+    (layer,) = (i for i, packages in enumerate(LAYERS) if package in packages)
+    return layer
 
 
-def _room(module: str) -> str:
+def _package(module: str) -> str:
     """`s2bl_cli.training.fitting` → `training`; of the package itself, the empty name."""
     return module.removeprefix("s2bl_cli").removeprefix(".").partition(".")[0]
 
@@ -62,45 +63,48 @@ def _imports(path: Path) -> Iterator[str]:
                 yield whole if whole in MODULES else str(node.module)
 
 
-def test_every_room_has_its_floor() -> None:
-    rooms = {_room(module) for module in MODULES} - {""}
-    assert rooms <= set().union(*FLOORS)
-    assert sum(map(len, FLOORS)) == len(set().union(*FLOORS))
+def test_every_package_has_its_layer() -> None:
+    packages = {_package(module) for module in MODULES} - {""}
+    assert packages <= set().union(*LAYERS)
+    assert sum(map(len, LAYERS)) == len(set().union(*LAYERS))
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_imports_point_downward(module: str) -> None:
-    own = _room(module)
-    for imported in _imports(MODULES[module]):
-        if imported.split(".")[0] != "s2bl_cli" or _room(imported) in ("", own):
-            continue
-        assert own, f"the package itself imports {imported}"
-        assert _floor(_room(imported)) > _floor(own), f"{module} imports {imported}, which is not below it"
+def test_imports_point_downward() -> None:
+    for module, path in MODULES.items():
+        package = _package(module)
+        for imported in _imports(path):
+            if imported.split(".")[0] != "s2bl_cli" or _package(imported) in ("", package):
+                continue
+            assert package, f"the package itself imports {imported}"
+            assert _layer(_package(imported)) > _layer(package), f"{module} imports {imported}, which is not below it"
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_says_what_it_is_for(module: str) -> None:
-    assert ast.get_docstring(ast.parse(MODULES[module].read_text()))
+def test_every_module_says_what_it_is_for() -> None:
+    assert [name for name, path in MODULES.items() if not ast.get_docstring(ast.parse(path.read_text()))] == []
 
 
 UNPICKLERS = {"s2bl_cli.datasets.cifar_files"}  # CIFAR's official layout is pickles
 PICKLERS = {"pickle", "_pickle", "pickletools", "dill", "cloudpickle", "joblib", "shelve", "marshal"}
 
 
-@pytest.mark.parametrize("module", MODULES)
-def test_no_file_can_run_code(module: str) -> None:
-    """A pickle can: nothing unpickles but by a list of admitted names, and torch loads weights alone."""
-    tree = ast.parse(MODULES[module].read_text())
+def test_no_file_can_run_code() -> None:
+    """A pickle can: only CIFAR's files are unpickled, by a list of allowed names, and torch loads weights alone."""
+    for module, path in MODULES.items():
+        _check_pickles(module, path)
+
+
+def _check_pickles(module: str, path: Path) -> None:
+    tree = ast.parse(path.read_text())
     if module not in UNPICKLERS:
-        assert not {name.split(".")[0] for name in _imports(MODULES[module])} & PICKLERS
+        assert not {name.split(".")[0] for name in _imports(path)} & PICKLERS, module
     bases = {base for node in ast.walk(tree) if isinstance(node, ast.ClassDef) and _admits_by_name(node)
              for base in node.bases}  # fmt: skip
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in PICKLERS:
-            assert node in bases, f"line {node.lineno}: only as the base of an unpickler that admits names"
+            assert node in bases, f"{module}, line {node.lineno}: only as the base of an unpickler that admits names"
         if isinstance(node, ast.Attribute | ast.Name) and ast.unparse(node) in ("torch.load", "np.load", "numpy.load"):
-            assert node in _weights_only(tree), f"line {node.lineno}: weights_only=True"
-        assert not (isinstance(node, ast.keyword) and node.arg == "allow_pickle")
+            assert node in _weights_only(tree), f"{module}, line {node.lineno}: weights_only=True"
+        assert not (isinstance(node, ast.keyword) and node.arg == "allow_pickle"), module
 
 
 def _admits_by_name(node: ast.ClassDef) -> bool:

@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 
 import pytest
 import typer
+from repository import ROOT
 
 from s2bl_cli import registry
 from s2bl_cli.app import VERBS, app, verb_command
@@ -21,7 +22,6 @@ from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.contract.scores import SCHEMA
 from s2bl_cli.metrics.health import WEIGHT_EDGES
 
-ROOT = Path(__file__).resolve().parent.parent
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ALL_PAGES = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "sample_data" / "README.md"]
 
@@ -114,7 +114,7 @@ def test_every_verb_has_a_page_and_a_row_in_the_readme(verb: str) -> None:
     assert f"| [`s2bl {verb}`](docs/{verb}.md) |" in _section(ROOT / "README.md", "Commands")
 
 
-def test_every_room_is_on_the_architecture_page() -> None:
+def test_every_package_is_on_the_architecture_page() -> None:
     """Among the rooms, and in the order of imports."""
     package = ROOT / "s2bl_cli"
     rooms = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 from learning_fixtures import blobs, write_arrays
+from repository import ROOT
 
 torch.set_num_threads(1)
 
@@ -70,7 +71,7 @@ def test_failed_step_hands_on_nothing(tmp_path: Path) -> None:
 
 
 def _environment() -> dict[str, str]:
-    checkout = Path(__file__).parent.parent
+    checkout = ROOT
     return {**os.environ, "PYTHONPATH": str(checkout), "OMP_NUM_THREADS": "1"}
 
 

@@ -6,8 +6,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-
-ROOT = Path(__file__).resolve().parent.parent
+from repository import ROOT
 
 
 def _load_check() -> ModuleType:

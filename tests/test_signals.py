@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 from bad_input_files import LOG, SCORES, write_log, write_scores
+from repository import ROOT
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="signals and shells are other there")
 
@@ -63,7 +64,7 @@ def _as_a_shell_has_it(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Buffered, as Python is where nobody asked otherwise: what fails at exit only would stay hidden. And with no
     signal ignored, which commands would inherit from a runner under nohup or behind an `&`."""
     monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)
-    monkeypatch.setenv("PYTHONPATH", str(Path(__file__).parents[1]))
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
     numbers = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
     ignored = [number for number in numbers if signal.getsignal(number) == signal.SIG_IGN]
     for number in ignored:

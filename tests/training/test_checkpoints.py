@@ -17,6 +17,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from learning_fixtures import CPU, blobs, train_settings, write_arrays
+from repository import ROOT
 
 from s2bl_cli.contract.checkpoints import read_any_checkpoint, write_checkpoint
 from s2bl_cli.contract.history import read_history
@@ -479,7 +480,7 @@ main()
 
 
 def _started(folder: Path, log: Path, *words: object, program: tuple[str, str]) -> "subprocess.Popen[str]":
-    environment = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[1]), "OMP_NUM_THREADS": "1"}
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, *program, "train", log, *words, "-o", "p.safetensors"]
     return subprocess.Popen(
         list(map(str, command)), cwd=folder, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True

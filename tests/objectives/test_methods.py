@@ -4,10 +4,10 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
+from repository import ROOT
 
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
 from s2bl_cli.objectives.methods import DEFAULT_METHOD, GRADIENT_LEARNER, METHODS, formula, method_name
@@ -158,7 +158,7 @@ def test_examples_on_the_page_are_what_the_command_prints(
     run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    page = Path(__file__).resolve().parent.parent / "docs" / "methods.md"
+    page = ROOT / "docs" / "methods.md"
     examples = re.findall(r"^```console\n\$ s2bl (.*)\n((?:.*\n)*?)```$", page.read_text(), re.MULTILINE)
     assert [command for command, _ in examples] == ["methods", "methods wce-s2bl"]
     for command, documented in examples:

@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 from learning_fixtures import CPU, arrays_of, blobs, default_device_elsewhere, one_hot, table_policy, write_arrays
+from repository import ROOT
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.lineage import Step, command_lines
@@ -422,7 +423,7 @@ def test_columns_of_all_metrics_are_as_small_as_the_docs_say() -> None:
     sizes = {name: np.dtype(column.dtype).itemsize for name, column in columns.items()}
     assert sum(sizes.values()) == 25
     assert sum(sizes[name] for name, column in columns.items() if column.needs in (None, "q")) == 12
-    told = " ".join((Path(__file__).parent.parent / "docs" / "evaluate.md").read_text().split())
+    told = " ".join((ROOT / "docs" / "evaluate.md").read_text().split())
     assert "That is at most 25 bytes, and 12 for a log without labels and without `pi0`." in told
 
 
