@@ -231,13 +231,13 @@ METRICS = Registry("metric", {name: entry for table in METRIC_GROUPS.values() fo
 TABLES = Registry(
     "table",
     {
-        "main": Entry("reporting.tables.main:build", "rows dataset/τ/ρ, one column per method, mean ± std over seeds"),
-        "full": Entry("reporting.tables.full:build", "as main, with a row for every model too"),
+        "main": Entry("reporting.tables.grid:main", "rows dataset/τ/ρ, one column per method, mean ± std over seeds"),
+        "full": Entry("reporting.tables.grid:full", "as main, with a row for every model too"),
         "regulariser-only": Entry(
-            "reporting.tables.regulariser_only:build", "the regularisers alone beside the whole objectives"
+            "reporting.tables.grid:regulariser_only", "the regularisers alone beside the whole objectives"
         ),
         "missing-ratio": Entry(
-            "reporting.tables.missing_ratio:build", "rows dataset/τ/known rows/ratio of missing to known rows"
+            "reporting.tables.grid:missing_ratio", "rows dataset/τ/known rows/ratio of missing to known rows"
         ),
         "ope": Entry(
             "reporting.tables.ope:build", "values estimated from the log, the truth where known, and the log's health"
@@ -249,10 +249,10 @@ FIGURES = Registry(
     "figure",
     {
         "known-rows": Entry(
-            "reporting.figures.known_rows:FIGURE", "accuracy against the number of known rows, a line per method"
+            "reporting.figures.curves:KNOWN_ROWS", "accuracy against the number of known rows, a line per method"
         ),
         "missing-ratio": Entry(
-            "reporting.figures.missing_ratio:FIGURE", "accuracy against the ratio of missing to known rows"
+            "reporting.figures.curves:MISSING_RATIO", "accuracy against the ratio of missing to known rows"
         ),
         "estimates": Entry(
             "reporting.figures.estimates:FIGURE", "values estimated from the log with intervals, against the truth"

@@ -6,14 +6,14 @@ from typing import Any
 import polars as pl
 
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.grid import TableRequest, words_of
-from s2bl_cli.reporting.keys import key_text, sorted_places
+from s2bl_cli.reporting.keys import key_text
 from s2bl_cli.reporting.published import SEEDS, SEEDS_KUAIREC, SOURCE, paper
 from s2bl_cli.reporting.quantities import ACCURACIES, quantity
 from s2bl_cli.reporting.runs import arranged, cells_by
 from s2bl_cli.reporting.selection import DRAWN, REFERENCES, check_metric, of_metrics
 from s2bl_cli.reporting.significance import LEVEL, p_value
-from s2bl_cli.reporting.table import Cell, Row, Table
+from s2bl_cli.reporting.table import Cell, Row, Table, TableRequest
+from s2bl_cli.reporting.tables.grid import words_of
 
 KEYS = ("dataset", "model", "tau", "rho")
 SIGNIFICANCE_NOTE = "† differs from the paper beyond noise (5 %): Welch's t over both sides' seeds."
@@ -26,17 +26,16 @@ def against_paper(frame: pl.DataFrame, request: TableRequest) -> Table:
         raise SettingError("--against paper has rows of its own: leave out --group-by")
     table = arranged(of_metrics(frame, [request.metric]), KEYS)
     names = [*table.keys, "logging_model", "method", "column"]
-    places, columns = sorted_places(table.runs, table.keys), list(table.titles)
-    cells = cells_by(table.runs, names, request.metric)
     rows: list[Row] = []
     absent = 0
-    for values in sorted(cells, key=lambda key: (places.index(key[: len(table.keys)]), columns.index(key[-1]))):
+    for values, ours in cells_by(table.runs, names, request.metric).items():
         place = dict(zip(names, values, strict=True))
-        ours, theirs = cells[values], _published(place, request.metric)
-        if theirs is not None:
-            title = table.titles[place["column"]]
-            keys = (*values[: len(table.keys)], title)
-            rows.append((keys, (ours, theirs, _difference(ours, theirs, significance=request.significance))))
+        theirs = _published(place, request.metric)
+        if theirs is not None and theirs.mean is not None and ours.mean is not None:
+            p = p_value(ours, theirs) if request.significance else None
+            differs = p is not None and p <= LEVEL
+            difference = Cell(ours.mean - theirs.mean, unit=ours.unit, is_signed=True, differs=differs)
+            rows.append(((*values[: len(table.keys)], table.titles[place["column"]]), (ours, theirs, difference)))
         elif place["method"] not in REFERENCES:
             absent += 1
     if not rows:
@@ -56,14 +55,6 @@ def against_paper(frame: pl.DataFrame, request: TableRequest) -> Table:
     caption = f"{words_of(quantity(request.metric))}, ours and the paper's"
     titles = {"ours": "Ours", "paper": "Paper", "difference": "Difference"}
     return Table((*table.keys, "method"), titles, tuple(rows), caption, tuple(notes))
-
-
-def _difference(ours: Cell, theirs: Cell, *, significance: bool) -> Cell:
-    assert ours.mean is not None
-    assert theirs.mean is not None
-    p = p_value(ours, theirs) if significance else None
-    differs = p is not None and p <= LEVEL
-    return Cell(ours.mean - theirs.mean, unit=ours.unit, is_signed=True, differs=differs)
 
 
 def _published(place: Mapping[str, Any], metric: str) -> Cell | None:

@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 import polars as pl
 
@@ -62,15 +61,13 @@ def key_phrase(name: str, value: object) -> str:
     return phrase.removesuffix("s") if phrase == "1 epochs" else phrase
 
 
-def sorted_places(frame: pl.DataFrame, keys: Sequence[str]) -> list[tuple[Any, ...]]:
-    """The different values of the keys, in the order of a table's rows: datasets as the registry has them, numbers by
-    size, what is unknown last."""
+def in_words(names: Sequence[str], values: Sequence[object]) -> str:
+    """A row in a sentence: `dataset sample, τ 10, ρ 0.02`."""
+    return ", ".join(f"{key_title(name)} {key_text(value)}" for name, value in zip(names, values, strict=True))
+
+
+def row_order(keys: Sequence[str]) -> list[pl.Expr]:
+    """To sort by: datasets as the registry has them, before others by name."""
     ranks = {name: rank for rank, name in enumerate(DATASETS.names)}
     rank = pl.col("dataset").replace_strict(ranks, default=len(ranks), return_dtype=pl.Int64)
-    order = [part for key in keys for part in ([rank, pl.col(key)] if key == "dataset" else [pl.col(key)])]
-    return frame.select(keys).unique().sort(order, nulls_last=True).rows()
-
-
-def is_at(names: Sequence[str], values: Sequence[object]) -> pl.Expr:
-    """Whether a score has these values of these columns, null being a value like others."""
-    return pl.all_horizontal(pl.col(k).eq_missing(pl.lit(v)) for k, v in zip(names, values, strict=True))
+    return [part for key in keys for part in ([rank, pl.col(key)] if key == "dataset" else [pl.col(key)])]

@@ -11,18 +11,14 @@ from s2bl_cli.contract.scores import read_scores
 from s2bl_cli.errors import RunError, S2blError, SettingError, one_line
 from s2bl_cli.registry import FIGURES, FORMATS, TABLES
 from s2bl_cli.reporting.against import against_paper
-from s2bl_cli.reporting.claims import Verdict, checked, compared_with_baseline, parsed_claim
+from s2bl_cli.reporting.claims import checked, compared_with_baseline
+from s2bl_cli.reporting.figures.curves import has_fixed_known, has_several_points
 from s2bl_cli.reporting.figures.figure import Figure, FigureData
-from s2bl_cli.reporting.figures.known_rows import has_several_points
-from s2bl_cli.reporting.figures.missing_ratio import has_fixed_known
 from s2bl_cli.reporting.figures.style import SUFFIXES, drawing, inline_svg, saved
-from s2bl_cli.reporting.grid import TableRequest, parsed_group_by
 from s2bl_cli.reporting.inputs import read_inputs
 from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, quantity
-from s2bl_cli.reporting.report import DrawnFigure, Report
 from s2bl_cli.reporting.runs import share_makes_rows
 from s2bl_cli.reporting.selection import (
-    check_metric,
     default_metric,
     is_reference,
     metrics_of,
@@ -31,9 +27,9 @@ from s2bl_cli.reporting.selection import (
     trained,
 )
 from s2bl_cli.reporting.settings import AUTO, PAPER, ClaimSettings, FigureSettings, ReportSettings
-from s2bl_cli.reporting.table import Table
+from s2bl_cli.reporting.table import Report, Table, TableRequest, Verdict
+from s2bl_cli.reporting.tables.grid import parsed_group_by, regulariser_pairs
 from s2bl_cli.reporting.tables.ope import verdicts
-from s2bl_cli.reporting.tables.regulariser_only import pairs
 
 OPE = "ope"
 HTML = "html"
@@ -143,8 +139,6 @@ def make_tables(
 
 def table_request(frame: pl.DataFrame, settings: ReportSettings, table: str) -> TableRequest:
     metric = settings.metric or ("" if table == OPE else default_metric(frame))
-    if settings.metric is not None:
-        check_metric(frame, settings.metric)
     return TableRequest(metric, parsed_group_by(settings.group_by, frame.columns), settings.significance)
 
 
@@ -160,9 +154,9 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
     methods = learned["method"].unique().to_list()
     scores = of_metrics(learned, [metric])
     is_of_one_experiment = share_makes_rows(scores)
-    if is_of_one_experiment and not settings.group_by and has_fixed_known(frame, metric):
+    if is_of_one_experiment and not settings.group_by and has_fixed_known(FigureData(frame, metric)):
         return "missing-ratio"
-    if len(methods) > 1 and set(pairs(methods)) == set(methods):
+    if len(methods) > 1 and set(regulariser_pairs(methods)) == set(methods):
         return "regulariser-only"
     return "full" if is_of_one_experiment and scores["model"].n_unique() > 1 else "main"
 
@@ -170,8 +164,7 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
 def make_claims(frame: pl.DataFrame, request: ReportRequest) -> list[Verdict]:
     """Of one metric, in the rows of the table."""
     settings, claims = request.settings, request.claims
-    parsed = [parsed_claim(text) for text in request.checks]
-    if not parsed and claims.baseline is None:
+    if not request.checks and claims.baseline is None:
         return []
     name = chosen_table(frame, settings)
     if name == OPE:
@@ -181,11 +174,9 @@ def make_claims(frame: pl.DataFrame, request: ReportRequest) -> list[Verdict]:
     asked = table_request(frame, settings, name)
     table = TABLES.load(name)(frame, asked)
     shown = quantity(asked.metric)
-    results = [verdict for claim in parsed for verdict in checked(claim, table, shown)]
+    results = [verdict for claim in request.checks for verdict in checked(claim, table, shown)]
     if claims.baseline is not None:
-        old_scores, _ = read_scores([claims.baseline])
-        old = selected_scores(old_scores, request.where)
-        check_metric(old, asked.metric)
+        old = selected_scores(read_scores([claims.baseline])[0], request.where)
         parsed_group_by(settings.group_by, old.columns)
         results += compared_with_baseline(table, TABLES.load(name)(old, asked), shown, claims.tolerance)
     return results
@@ -193,41 +184,36 @@ def make_claims(frame: pl.DataFrame, request: ReportRequest) -> list[Verdict]:
 
 def draw_figure(name: str, data: FigureData, suffix: str) -> tuple[str, bytes]:
     """The figure's name and its file."""
-    chosen = _first_that_applies(data) if name == AUTO else name
+    suited = [figure for figure in _FIGURES_BY_PREFERENCE if is_suited(figure, data)]
+    if name == AUTO and not suited:
+        raise SettingError("no figure can be drawn from these files: --figure names what each needs")
+    chosen = suited[0] if name == AUTO else name
     figure: Figure = FIGURES.load(chosen)
-    lacking = figure.lacks(data)
-    if lacking is not None:
-        raise SettingError(f"--figure {chosen} is drawn from {lacking}, and there are none here")
+    if not figure.can_be_drawn(data):
+        raise SettingError(f"--figure {chosen} is drawn from {figure.needs}, and there are none here")
     with drawing():
         return chosen, saved(figure.draw(data), suffix)
 
 
-def _first_that_applies(data: FigureData) -> str:
-    for name in _FIGURES_BY_PREFERENCE:
-        if _is_worth_drawing(name, data) and (name != "known-rows" or data.metric not in ESTIMATORS):
-            return name
-    raise SettingError("no figure can be drawn from these files: --figure names what each needs")
+def is_suited(name: str, data: FigureData) -> bool:
+    """Whether a figure is drawn unasked: a curve needs several points."""
+    can_be_drawn: bool = FIGURES.load(name).can_be_drawn(data)
+    return can_be_drawn and (name != "known-rows" or has_several_points(data))
 
 
-def _is_worth_drawing(name: str, data: FigureData) -> bool:
-    """A curve needs several points, even if nothing else is lacking."""
-    return FIGURES.load(name).lacks(data) is None and (name != "known-rows" or has_several_points(data))
-
-
-def page_figures(data: FigureData, chosen: str) -> tuple[list[DrawnFigure], list[str]]:
-    """Every figure that applies, as parts of a page; and what to say where there are none."""
-    names = [name for name in FIGURES.names if _is_worth_drawing(name, data)] if chosen == AUTO else [chosen]
-    drawn: list[DrawnFigure] = []
+def page_figures(data: FigureData, chosen: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """Title and SVG of every figure that applies; and what to say where there are none."""
+    names = [name for name in FIGURES.names if is_suited(name, data)] if chosen == AUTO else [chosen]
+    drawn: list[tuple[str, str]] = []
     notes: list[str] = []
     for name in names:
         figure: Figure = FIGURES.load(name)
-        if figure.lacks(data) is not None:
-            continue
-        try:
-            with drawing():
-                drawn.append(DrawnFigure(name, figure.title, inline_svg(figure.draw(data), name, figure.title)))
-        except RunError as error:
-            return [], [f"No figures: {error}"]
-        except S2blError as error:
-            notes.append(f"No figure {name}: {error}")
+        if figure.can_be_drawn(data):
+            try:
+                with drawing():
+                    drawn.append((figure.title, inline_svg(figure.draw(data), name, figure.title)))
+            except RunError as error:
+                return [], [f"No figures: {error}"]
+            except S2blError as error:
+                notes.append(f"No figure {name}: {error}")
     return drawn, notes

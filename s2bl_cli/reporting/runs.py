@@ -6,7 +6,7 @@ differently are never averaged: a policy has a column per request, and a log tha
 """
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -16,13 +16,13 @@ from s2bl_cli.contract.scores import SCHEMA
 from s2bl_cli.errors import ContractError, one_line
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
 from s2bl_cli.objectives.methods import METHODS
-from s2bl_cli.reporting.keys import is_at, key_phrase, key_text, key_title
+from s2bl_cli.reporting.keys import in_words, key_phrase, key_text, row_order
 from s2bl_cli.reporting.quantities import HEALTH, VERDICTS, quantity
 from s2bl_cli.reporting.selection import REFERENCES, is_reference
-from s2bl_cli.reporting.table import Cell
+from s2bl_cli.reporting.table import Cell, TableRequest
 
 _OUTCOMES = ("known", "missing")
-_OF_THE_LOG = ("dataset", "tau", "logging_model", "logs.dataset", "logs.tau")  # told by a row, or by `trained_on`
+_OF_THE_LOG = ("dataset", "tau", "logging_model", "logs.dataset", "logs.tau")  # in the row's keys, or in `trained_on`
 _NO_REQUEST = {*SCHEMA.names, *_OUTCOMES, *_OF_THE_LOG, "ratio", "epoch", "quantity", "column"}
 _ASKED = "asked."
 _MOST_COLUMNS = 8  # of one method; beyond, nobody reads them
@@ -31,7 +31,7 @@ _CELLS_NAMED = 5  # whose runs differ; of more, the number is printed
 
 @dataclass(frozen=True)
 class Arranged:
-    """Runs with their place in a table: the columns `keys` make the rows, `column` is a name of `titles`."""
+    """Runs in the order of a table: the columns `keys` make the rows, `column` is a name of `titles`."""
 
     runs: pl.DataFrame
     keys: tuple[str, ...]
@@ -43,14 +43,11 @@ class Arranged:
 def requests(runs: pl.DataFrame) -> dict[str, pl.Expr]:
     """What was asked for, by setting: the values to select among where one was selected."""
     names = [name for name in runs.columns if name not in _NO_REQUEST and not name.endswith("seed")]
-    asked = {name.removeprefix(_ASKED): name for name in names if name.startswith(_ASKED)}
-    chosen = {
-        name: pl.coalesce(asked[name], pl.col(name).cast(pl.String).str.strip_suffix(".0"))
-        if name in asked
-        else pl.col(name)
-        for name in names
-        if name not in asked.values() or name.removeprefix(_ASKED) not in names
-    }
+    chosen = {name: pl.col(name) for name in names}
+    for name in names:
+        setting = name.removeprefix(_ASKED)
+        if setting != name and setting in names:
+            chosen[setting] = pl.coalesce(chosen.pop(name), pl.col(setting).cast(pl.String).str.strip_suffix(".0"))
     masks = [pl.col(name).is_not_null() for name in names if name.startswith("mask.")]
     if masks and "rho" in chosen:
         # After a mask, ρ is what became of the share or number that was asked for.
@@ -81,56 +78,63 @@ def share_makes_rows(runs: pl.DataFrame) -> bool:
     return elsewhere.is_empty() or asked.unique().select(others).is_duplicated().any()
 
 
+def row_keys(scores: pl.DataFrame, request: TableRequest, keys: Sequence[str]) -> tuple[str, ...]:
+    """What was asked for, else the table's own; a row per class where scores are by class."""
+    if request.group_by:
+        keys = request.group_by
+    elif not share_makes_rows(scores):
+        keys = [key for key in keys if key != "rho"]
+    is_by_class = scores["label"].null_count() < scores.height
+    return (*keys, "label") if is_by_class and "label" not in keys else tuple(keys)
+
+
 def arranged(frame: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = ()) -> Arranged:
     """Every run in its row and column, references at every row of their log. `methods` are in the order of columns."""
     keys = tuple(keys)
     notes: list[str] = []
-    differing = [] if "log" in keys else _what_logs_differ_in(_with_references(frame, keys), keys)
+    differing = [] if "log" in keys else _what_logs_differ_in(frame, keys)
     if differing:
         keys = (*keys, "log")
         notes = [f"Each log has rows of its own, for they differ in {', '.join(differing)}: choose with --where."]
-    runs = _once_per_row(_with_references(frame, keys), keys)
-    table = with_columns(runs, list(dict.fromkeys((*keys, "metric", "label"))), methods)
-    return replace(table, keys=keys, notes=(*notes, *table.notes, *_outcome_notes(table.runs, keys)))
+    table = with_columns(_in_rows(frame, keys), list(dict.fromkeys((*keys, "metric", "label"))), methods)
+    column = pl.col("column").cast(pl.Enum(list(table.titles)))
+    runs = table.runs.sort([*row_order(keys), column], nulls_last=True, maintain_order=True)
+    return replace(table, runs=runs, keys=keys, notes=(*notes, *table.notes, *_outcome_notes(runs, keys)))
 
 
-def _with_references(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """A reference has no ρ and no λ: it stands at every ρ and λ of the policies that are scored on its log."""
+def _in_rows(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
+    """A reference has no ρ and no λ: it is at every ρ and λ of the policies that are scored on its log. The same rows
+    in another file, such as a masked copy, give the same number: it is one run."""
     references, learned = frame.filter(is_reference()), frame.filter(~is_reference())
-    if references.is_empty() or learned.is_empty():
-        return frame
-    log = ["log_sha256", "split"]
-    copied = [key for key in keys if key not in (*log, "label")]
-    places = learned.select(*log, *copied).unique(maintain_order=True)
-    return pl.concat([learned, references.drop(copied).join(places, on=log).select(frame.columns)])
+    if not references.is_empty() and not learned.is_empty():
+        log = ["log_sha256", "split"]
+        copied = [key for key in keys if key not in (*log, "label")]
+        places = learned.select(*log, *copied).unique(maintain_order=True)
+        frame = pl.concat([learned, references.drop(copied).join(places, on=log).select(frame.columns)])
+    return frame.unique([*_policy_in_row(keys), "value", "rows"], keep="first", maintain_order=True)
 
 
 def _policy_in_row(keys: Sequence[str]) -> list[str]:
     return list(dict.fromkeys((*keys, "metric", "label", "method", "policy", "policy_sha256")))
 
 
-def _once_per_row(runs: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """The same rows in another file, such as a masked copy, give the same number: it is one run."""
-    return runs.unique([*_policy_in_row(keys), "value", "rows"], keep="first", maintain_order=True)
-
-
-def _what_logs_differ_in(runs: pl.DataFrame, keys: Sequence[str]) -> list[str]:
+def _what_logs_differ_in(frame: pl.DataFrame, keys: Sequence[str]) -> list[str]:
     """Nothing, if the logs that one policy is scored on, in one row, are repetitions: they differ in seeds alone."""
     within = _policy_in_row(keys)
-    several = _once_per_row(runs, keys).filter(pl.len().over(within) > 1)
+    several = _in_rows(frame, keys).filter(pl.len().over(within) > 1)
     return what_differs(several, within) or (["log"] if _is_repeated(several, within) else [])
 
 
-def _is_repeated(runs: pl.DataFrame, within: Sequence[str]) -> bool:
-    """Whether runs that agree in the columns `within` have equal seeds."""
+def _is_repeated(runs: pl.DataFrame, within: Sequence[str], by: Sequence[pl.Expr] = ()) -> bool:
+    """Whether runs that agree in the columns `within` and in `by` have equal seeds."""
     seeds = [name for name in runs.columns if name.endswith("seed") and name not in within]
-    return bool(runs.select(*within, *seeds).is_duplicated().any())
+    return bool(runs.select(*within, *seeds, *by).is_duplicated().any())
 
 
 def with_columns(
     runs: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = (), *, most: int = _MOST_COLUMNS
 ) -> Arranged:
-    """The runs by column. A method has one column, or one per request. `keys` tell the scores of one policy apart."""
+    """The runs by column. A method has one column, or one per request. `keys` distinguish the scores of one policy."""
     parts: list[pl.DataFrame] = []
     titles: dict[str, str] = {}
     methods_by_column: dict[str, str] = {}
@@ -157,34 +161,30 @@ def with_columns(
 
 def _variants(
     runs: pl.DataFrame, within: Sequence[str], differing: Sequence[str], most: int
-) -> Iterator[tuple[dict[str, Any], pl.DataFrame]]:
-    """The runs of one method by what was asked for: the settings that tell them apart, and the runs.
+) -> list[tuple[dict[str, Any], pl.DataFrame]]:
+    """The runs of one method by what was asked for: the settings that distinguish them, and the runs.
 
-    One setting that differs tells them apart itself. Several do by the policy's file, where each has one; so does what
-    nothing that was asked for tells apart.
+    One setting that differs is their name. Several settings are named by the policy's file if each has its own; so are
+    runs that no setting distinguishes.
     """
-    settings = [f"request {name}" for name in differing]
-    asked = runs.with_columns(
-        pl.col("policy").str.strip_suffix(".safetensors"),
-        *(requests(runs)[name].alias(column) for name, column in zip(differing, settings, strict=True)),
-    )
-    if _is_repeated(asked, [*within, *settings]):
-        settings.append("policy")
-        if _is_repeated(asked, [*within, *settings]):
+    chosen = requests(runs)
+    file = pl.col("policy").str.strip_suffix(".safetensors")
+    by = {name: chosen[name].alias(f"request {name}") for name in differing}
+    if _is_repeated(runs, within, list(by.values())):
+        by["policy"] = file.alias("request policy")
+        if _is_repeated(runs, within, list(by.values())):
             _refuse(runs, within, [name for name in ("log", "policy_sha256") if name in runs.columns])
-    if not settings:
-        yield {}, runs
-        return
-    parts = [part for _, part in asked.group_by(settings, maintain_order=True)]
+    if not by:
+        return [({}, runs)]
+    parts = list(runs.group_by(list(by.values()), maintain_order=True))
     if len(parts) > most:
         _refuse(runs, within, [*differing, "policy"])
-    is_by_file = (len(settings) > 1 or not differing) and asked["policy"].n_unique() == len(parts)
-    if not is_by_file:
-        parts.sort(key=lambda part: [(value is not None, value) for value in part.select(settings).row(0)])
-    for part in parts:
-        values = part.select(["policy"] if is_by_file else settings).row(0, named=True)
-        request = {name.removeprefix("request "): value for name, value in values.items() if value is not None}
-        yield request, part.select(runs.columns)
+    if len(by) > 1 and runs["policy"].n_unique() == len(parts):
+        return [({"policy": part.select(file).item(0, 0)}, part) for _, part in parts]
+    if differing:
+        parts.sort(key=lambda part: [(value is not None, value) for value in part[0]])
+    variants = [(dict(zip(by, values, strict=True)), part) for values, part in parts]
+    return [({name: value for name, value in request.items() if value is not None}, part) for request, part in variants]
 
 
 def _column_name(method: str, request: Mapping[str, Any]) -> str:
@@ -196,21 +196,18 @@ def _column_name(method: str, request: Mapping[str, Any]) -> str:
 
 
 def _refuse(runs: pl.DataFrame, within: Sequence[str], names: Sequence[str]) -> NoReturn:
-    """Say in what the runs of one cell differ that are too many, or cannot be told apart."""
+    """Say in what the runs of one cell differ that are too many, or that no setting distinguishes."""
     keys = [name for name in within if name not in ("metric", "label")]
-    many = runs.filter(pl.len().over(within) > 1)
-    first = many.row(0, named=True)
-    same = many.filter(is_at(within, [first[name] for name in within]))
-    place = _place(first, keys)
+    same = runs.filter(pl.len().over(within) > 1).partition_by(within, maintain_order=True)[0]
     for name in names:
         values = same[name].unique(maintain_order=True).to_list()
         if len(values) > 1:
             raise ContractError(
-                f"{place} has {same.height} runs that differ in {name}: {_some(values)}; "
+                f"{_place(same, keys)} has {same.height} runs that differ in {name}: {_some(values)}; "
                 f"choose with --where {name}={one_line(values[0], 70)}, or make rows with "
                 f"--group-by {','.join([*keys, name])}"
             )
-    raise ContractError(f"{place} is there {same.height} times with different numbers; give one run")
+    raise ContractError(f"{_place(same, keys)} is there {same.height} times with different numbers; give one run")
 
 
 def _outcome_notes(runs: pl.DataFrame, keys: Sequence[str]) -> list[str]:
@@ -218,19 +215,19 @@ def _outcome_notes(runs: pl.DataFrame, keys: Sequence[str]) -> list[str]:
     notes = []
     cell = [*keys, "column"]
     for name in (*declared_hyperparameters(), *_OUTCOMES):
-        mixed = runs.filter(pl.col(name).n_unique().over(cell) > 1)
-        cells = mixed.unique(cell, keep="first", maintain_order=True)
-        for first in cells.head(_CELLS_NAMED).iter_rows(named=True):
-            values = mixed.filter(is_at(cell, [first[key] for key in cell]))[name].unique().sort().to_list()
-            notes.append(f"The runs of {_place(first, keys)} differ in {name}: {_some(values)}.")
-        if cells.height > _CELLS_NAMED:
-            notes.append(f"So do those of {cells.height - _CELLS_NAMED} more cells.")
+        mixed = runs.filter(pl.col(name).n_unique().over(cell) > 1).partition_by(cell, maintain_order=True)
+        for part in mixed[:_CELLS_NAMED]:
+            values = part[name].unique().sort().to_list()
+            notes.append(f"The runs of {_place(part, keys)} differ in {name}: {_some(values)}.")
+        if len(mixed) > _CELLS_NAMED:
+            notes.append(f"So do those of {len(mixed) - _CELLS_NAMED} more cells.")
     return notes
 
 
-def _place(row: dict[str, Any], keys: Sequence[str]) -> str:
-    parts = ", ".join(f"{key_title(name)} {key_text(row[name])}" for name in keys)
-    return one_line(f"{row['method']} at {parts}" if parts else str(row["method"]))
+def _place(runs: pl.DataFrame, keys: Sequence[str]) -> str:
+    """The cell that the runs are in."""
+    method, words = runs["method"][0], in_words(keys, runs.select(keys).row(0)) if keys else ""
+    return one_line(" at ".join(filter(None, (method, words))))
 
 
 def _some(values: Sequence[object]) -> str:

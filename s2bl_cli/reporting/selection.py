@@ -10,7 +10,6 @@ from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, SCHEMA
 from s2bl_cli.contract.settings_text import expanded_settings
 from s2bl_cli.errors import ContractError, SettingError, one_line
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
-from s2bl_cli.reporting.keys import is_at
 from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, TRUE_RISK
 
 UNIFORM = "uniform"
@@ -102,12 +101,11 @@ def _distinct(frame: pl.DataFrame) -> pl.DataFrame:
         pl.when(pl.col("interval") == BIN).then(_SAME_SHARE).otherwise(_SAME * pl.col("value").abs().max().over(scored))
     )
     is_wide = ~difference.is_nan() & (difference > allowed)
-    for odd in identified.filter(is_wide).head(1).iter_rows(named=True):
-        runs = identified.filter(is_at(scored, [odd[key] for key in scored]))
-        values = runs["value"].unique(maintain_order=True).head(4)
+    for runs in identified.filter(is_wide).partition_by(scored, maintain_order=True):
+        policy, log, metric = runs.select("policy", "log", "metric").row(0)
+        values = " and ".join(f"{value:g}" for value in runs["value"].unique(maintain_order=True).head(4))
         raise ContractError(
-            f"{one_line(odd['policy'], 60)} has several values of {one_line(odd['metric'], 40)} on "
-            f"{one_line(odd['log'], 60)}: {' and '.join(f'{value:g}' for value in values)}; "
+            f"{one_line(policy, 60)} has several values of {one_line(metric, 40)} on {one_line(log, 60)}: {values}; "
             f"give the scores of one evaluation"
         )
     return identified.unique(scored, keep="first", maintain_order=True).drop("_identity")

@@ -17,7 +17,7 @@ LEVEL = 0.05
 
 
 def marked(
-    cells: Sequence[Cell], shown: Quantity, *, least: float = -math.inf, significance: bool = False
+    cells: Sequence[Cell], shown: Quantity, least: float = -math.inf, significance: bool = False
 ) -> tuple[Cell, ...]:
     """The best of a row is marked if it is better than the next beyond noise, or if their noise is not known. Cells
     that print alike are equal. The second is marked beside a best, among three or more numbers.

@@ -1,9 +1,10 @@
-"""A table before it is printed: what is in each cell, and how cells are marked. Formats do the rest."""
+"""A report before it is printed: its tables with what is in each cell and how cells are marked, its verdicts, figures
+and commands. Formats do the rest."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from s2bl_cli.reporting.keys import NOTHING, Key, key_text, key_title
+from s2bl_cli.reporting.keys import NOTHING, Key, key_title
 from s2bl_cli.reporting.quantities import PERCENT, Unit
 
 
@@ -59,6 +60,15 @@ Row = tuple[tuple[Key, ...], tuple[Cell, ...]]
 
 
 @dataclass(frozen=True)
+class TableRequest:
+    """What is asked of a table."""
+
+    metric: str
+    group_by: tuple[str, ...] = ()  # the columns that make the rows, instead of the table's own
+    significance: bool = False
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows of typed keys and one cell per column. Formats make text of the keys."""
 
@@ -72,15 +82,42 @@ class Table:
     def key_titles(self) -> tuple[str, ...]:
         return tuple(map(key_title, self.keys))
 
-    def place(self, keys: Sequence[Key]) -> str:
-        """A row in a sentence: `dataset sample, τ 10, ρ 0.02`."""
-        return ", ".join(f"{title} {key_text(key)}" for title, key in zip(self.key_titles, keys, strict=True))
-
-    def means(self) -> dict[tuple[tuple[Key, ...], str], float]:
+    def means(self) -> dict[tuple[Key, ...], dict[str, float]]:
         """The numbers by row and column, without the empty cells."""
         return {
-            (keys, column): cell.mean
+            keys: {name: cell.mean for name, cell in zip(self.columns, cells, strict=True) if cell.mean is not None}
             for keys, cells in self.rows
-            for column, cell in zip(self.columns, cells, strict=True)
-            if cell.mean is not None
         }
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of one comparison."""
+
+    claim: str
+    holds: bool
+    details: str  # with the numbers
+
+
+@dataclass(frozen=True)
+class Health:
+    """Whether a policy's estimates on a log can be trusted."""
+
+    policy: str
+    log: str
+    level: int  # 2 trust, 1 caution, 0 do not trust
+    words: str
+
+    @property
+    def line(self) -> str:
+        return f"{self.policy} on {self.log}: {self.words}"
+
+
+@dataclass(frozen=True)
+class Report:
+    tables: tuple[Table, ...] = ()
+    figures: tuple[tuple[str, str], ...] = ()  # title and SVG
+    health: tuple[Health, ...] = ()
+    commands: tuple[tuple[str, ...], ...] = ()  # one way to make each scores file, as shell commands
+    claims: tuple[Verdict, ...] = ()
+    notes: tuple[str, ...] = ()

@@ -67,7 +67,7 @@ def needed(name: str) -> FigureData:
 @pytest.mark.parametrize("name", FIGURES.names)
 def test_every_figure_twice_the_same(name: str) -> None:
     figure, data = FIGURES.load(name), needed(name)
-    assert figure.lacks(data) is None
+    assert figure.can_be_drawn(data)
     with drawing():
         once, again = saved(figure.draw(data), "svg"), saved(figure.draw(data), "svg")
     assert once.startswith(MAGIC["svg"])
@@ -86,7 +86,8 @@ def test_other_forms_of_a_figure_twice_the_same(suffix: str) -> None:
 
 @pytest.mark.parametrize("name", FIGURES.names)
 def test_every_figure_says_what_it_lacks(name: str) -> None:
-    assert FIGURES.load(name).lacks(FigureData()) is not None
+    assert not FIGURES.load(name).can_be_drawn(FigureData())
+    assert FIGURES.load(name).needs
 
 
 # --- what is drawn ---
@@ -355,8 +356,8 @@ def test_logs_of_other_tools_are_drawn_when_asked_for(
         ("scores.parquet --plot no/where.png",
          "no/where.png cannot be written: the folder no does not exist; create it first"),
         ("scores.parquet --plot x.png --figure known-rows",
-         "--figure known-rows is drawn from scores of policies with all of a log's rows (for a fixed number of known "
-         "rows, --figure missing-ratio), and there are none here"),
+         "--figure known-rows is drawn from scores of policies that s2bl train made with all of a log's rows (for a "
+         "fixed number of known rows, --figure missing-ratio), and there are none here"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_told(files: Callable[..., Any], tmp_path: Path, words: str, told: str) -> None:

@@ -16,8 +16,8 @@ from score_fixtures import logging, ope_scores, score, table_2_scores
 from s2bl_cli.registry import FORMATS
 from s2bl_cli.reporting.formats.latex import cell_text, escaped
 from s2bl_cli.reporting.formats.latex import render as latex
-from s2bl_cli.reporting.report import Report as Made
 from s2bl_cli.reporting.table import Cell, Table
+from s2bl_cli.reporting.table import Report as Made
 
 Report = Callable[..., Any]
 HOSTILE = "<script>alert(1)</script>&\\input{x}%$#_{}~^|=1+1\"'\n\x1b[31m é 漢 –"

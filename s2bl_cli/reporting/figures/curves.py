@@ -1,35 +1,43 @@
-"""What figures of accuracy share: one panel per dataset, τ and model, one line per method, error bars over seeds."""
+"""Accuracy with one line per method, one panel per dataset, τ and model, and error bars over seeds.
+
+Against the number of known rows (the paper's Figures 1 and 2), or against ρ where the scores do not say it; and against
+the ratio of missing to known rows, the known ones being fixed (Figure 3).
+"""
 
 from collections.abc import Sequence
 
 import polars as pl
 
 from s2bl_cli.errors import one_line
-from s2bl_cli.reporting.figures.figure import Drawing
+from s2bl_cli.reporting.figures.figure import Drawing, Figure, FigureData
 from s2bl_cli.reporting.figures.style import legend_below, looks, panels
-from s2bl_cli.reporting.grid import column_titles, words_of
-from s2bl_cli.reporting.keys import is_at, key_phrase, key_text, sorted_places
+from s2bl_cli.reporting.keys import key_phrase, key_text
 from s2bl_cli.reporting.quantities import quantity
-from s2bl_cli.reporting.runs import aggregated, arranged
+from s2bl_cli.reporting.runs import aggregated, arranged, what_differs
 from s2bl_cli.reporting.selection import is_reference, of_metrics
+from s2bl_cli.reporting.tables.grid import column_titles, with_ratio, words_of
 
+_PANEL = ("dataset", "tau", "model")
+_LABELS = {
+    "known": "rows with known feedback",
+    "rho": "share of rows with known feedback, ρ",
+    "ratio": "missing rows / known rows",
+}
 DODGE = 0.012  # of the axis' width, between neighbours: error bars at one x must not hide each other
 _LOG_SCALE = 10  # from so many times the first value on
 
 
-def accuracy_curves(scores: pl.DataFrame, metric: str, x: str, label: str, panel_keys: Sequence[str]) -> Drawing:
+def _draw(scores: pl.DataFrame, metric: str, panel_keys: Sequence[str], x: str) -> Drawing:
     """`metric` against the column `x`."""
     shown = quantity(metric)
     known = of_metrics(scores, [metric]).filter(is_reference() | pl.col(x).is_not_null())
     table = arranged(known, [*panel_keys, x])
     keys = [key for key in table.keys if key != x]
-    points = aggregated(table.runs, [*table.keys, "column"]).sort(x)
-    places = sorted_places(points, keys)
-    figure, axes = panels(len(places))
+    points = aggregated(table.runs, [*table.keys, "column"]).partition_by(keys, as_dict=True, maintain_order=True)
+    figure, axes = panels(len(points))
     titles = column_titles(table.titles, metric)
     lines = looks(table.methods)
-    for axis, place in zip(axes, places, strict=True):
-        here = points.filter(is_at(keys, place))
+    for axis, (place, here) in zip(axes, points.items(), strict=True):
         ticks = here[x].unique().sort().to_list()
         is_log = ticks[0] > 0 and ticks[-1] >= _LOG_SCALE * ticks[0]
         width = ticks[-1] - ticks[0] if len(ticks) > 1 else max(1.0, abs(ticks[0]))
@@ -41,7 +49,7 @@ def accuracy_curves(scores: pl.DataFrame, metric: str, x: str, label: str, panel
             means = (shown.unit.factor * line["mean"]).to_list()
             yerr = bars if any(bars) else None
             axis.errorbar(moved.to_list(), means, yerr=yerr, label=titles[column], **look)
-        axis.set(title=panel_title(keys, place), ylabel=words_of(shown), xlabel=label)
+        axis.set(title=panel_title(keys, place), ylabel=words_of(shown), xlabel=_LABELS[x])
         axis.set(xscale="log" if is_log else "linear")
         axis.set_xticks(ticks, [key_text(tick) for tick in ticks])
         axis.set_xticks([], minor=True)
@@ -53,3 +61,44 @@ def accuracy_curves(scores: pl.DataFrame, metric: str, x: str, label: str, panel
 
 def panel_title(keys: Sequence[str], place: Sequence[object]) -> str:
     return one_line(", ".join(key_phrase(k, v) for k, v in zip(keys, place, strict=True) if v is not None), 60)
+
+
+def has_fixed_known(data: FigureData) -> bool:
+    """Whether policies were to learn from equally many known rows and different numbers of missing ones."""
+    panel = [*_PANEL, "known"]
+    varied = with_ratio(_learned(data)).filter(pl.col("missing").n_unique().over(panel) > 1)
+    return any(name == "rho" or name.startswith("mask.") for name in what_differs(varied, panel))
+
+
+def has_several_points(data: FigureData) -> bool:
+    """Whether some method has a line, and not a point."""
+    learned = _learned(data)
+    return bool((learned.select(pl.col(_x(learned)).n_unique().over(*_PANEL, "method")) > 1).to_series().any())
+
+
+def _has_known_rows(data: FigureData) -> bool:
+    learned = _learned(data)
+    return learned["known"].count() + learned["rho"].count() > 0 and not has_fixed_known(data)
+
+
+def _learned(data: FigureData) -> pl.DataFrame:
+    return data.scores.filter(~is_reference() & (pl.col("metric") == data.metric))
+
+
+def _x(learned: pl.DataFrame) -> str:
+    return "known" if learned["known"].null_count() == 0 else "rho"
+
+
+KNOWN_ROWS = Figure(
+    "Accuracy against the number of rows with known feedback; bars are the standard deviation over seeds",
+    "scores of policies that s2bl train made with all of a log's rows (for a fixed number of known rows, "
+    "--figure missing-ratio)",
+    _has_known_rows,
+    lambda data: _draw(data.scores, data.metric, _PANEL, _x(_learned(data))),
+)
+MISSING_RATIO = Figure(
+    "Accuracy against the ratio of missing to known rows; bars are the standard deviation over seeds",
+    "scores of policies with equally many known and different numbers of missing rows (s2bl mask --known --missing)",
+    has_fixed_known,
+    lambda data: _draw(with_ratio(data.scores), data.metric, (*_PANEL, "known"), "ratio"),
+)

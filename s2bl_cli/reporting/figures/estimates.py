@@ -8,19 +8,14 @@ from s2bl_cli.errors import SettingError
 from s2bl_cli.reporting.figures.curves import panel_title
 from s2bl_cli.reporting.figures.figure import Axes, Drawing, Figure, FigureData
 from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, panels
-from s2bl_cli.reporting.grid import TableRequest, row_keys
-from s2bl_cli.reporting.keys import is_at, sorted_places
 from s2bl_cli.reporting.quantities import ESTIMATORS, TRUE_RISK, short_title
-from s2bl_cli.reporting.runs import aggregated, arranged
+from s2bl_cli.reporting.runs import aggregated, arranged, row_keys
 from s2bl_cli.reporting.selection import metrics_of, of_metrics, with_truth
+from s2bl_cli.reporting.table import TableRequest
 
 _COLOUR = "#0072b2"
 _TRUTH: dict[str, Any] = {"color": REFERENCE_COLOUR, "marker": "|", "markersize": 14, "markeredgewidth": 1.6}
 _MOST_LINES = 40  # of a panel that can be read
-
-
-def lacks(data: FigureData) -> str | None:
-    return None if set(ESTIMATORS) & set(metrics_of(data.scores)) else "scores of estimators, such as ips or dr"
 
 
 def draw(data: FigureData) -> Drawing:
@@ -29,31 +24,24 @@ def draw(data: FigureData) -> Drawing:
     metrics = [name for name in ESTIMATORS if name in metrics_of(data.scores)]
     shown = with_truth(of_metrics(data.scores, [*metrics, TRUE_RISK]))
     table = arranged(shown, row_keys(shown, TableRequest(""), ("dataset", "tau", "rho")))
-    places = sorted_places(table.runs, table.keys)
-    columns = list(table.titles)
     names = [*table.keys, "column"]
-    points = aggregated(table.runs, ["metric", *names])
-    lines = sorted(
-        points.select(names).unique().rows(),
-        key=lambda line: (places.index(line[:-1]), columns.index(line[-1])),
-        reverse=True,
-    )
+    lines = aggregated(table.runs, [*names, "metric"]).partition_by(names, as_dict=True, maintain_order=True)
     if len(lines) > _MOST_LINES:
         raise SettingError(
             f"the figure would have {len(lines)} lines per panel, one per policy and log, and {_MOST_LINES} can be "
             f"read: choose with --where"
         )
+    has_places = len({line[:-1] for line in lines}) > 1
     labels = [
-        ", ".join([table.titles[line[-1]], *([panel_title(table.keys, line[:-1])] if len(places) > 1 else [])])
-        for line in lines
+        ", ".join([table.titles[column], *([panel_title(table.keys, place)] if has_places else [])])
+        for *place, column in reversed(lines)
     ]
     figure, axes = panels(len(metrics), height=0.9 + 0.3 * len(lines), what="panels, one per estimator,", sharey=True)
     for axis, metric in zip(axes, metrics, strict=True):
-        for height, line in enumerate(lines):
-            here = points.filter(is_at(names, line))
-            for point in here.filter(pl.col("metric") == metric).iter_rows(named=True):
+        for height, points in enumerate(reversed(lines.values())):
+            for point in points.filter(pl.col("metric") == metric).iter_rows(named=True):
                 _draw_estimate(axis, height, point)
-            for value in here.filter(pl.col("metric") == TRUE_RISK)["mean"]:
+            for value in points.filter(pl.col("metric") == TRUE_RISK)["mean"]:
                 axis.plot(value, height, linestyle="", label="truth (− true risk)", zorder=1, **_TRUTH)
         axis.set(title=short_title(metric), xlabel="expected reward", ylim=(-0.6, len(lines) - 0.4))
         axis.set_yticks(range(len(lines)), labels)
@@ -69,4 +57,9 @@ def _draw_estimate(axis: Axes, height: int, point: dict[str, Any]) -> None:
     axis.plot(value, height, color=_COLOUR, marker="o", linestyle="", label="estimate and interval")
 
 
-FIGURE = Figure("Values estimated from the log with their intervals, against the truth; means over seeds", lacks, draw)
+FIGURE = Figure(
+    "Values estimated from the log with their intervals, against the truth; means over seeds",
+    "scores of estimators, such as ips or dr",
+    lambda data: not set(ESTIMATORS).isdisjoint(metrics_of(data.scores)),
+    draw,
+)

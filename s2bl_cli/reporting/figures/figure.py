@@ -40,8 +40,7 @@ class FigureData:
 
 @dataclass(frozen=True)
 class Figure:
-    """`lacks` says what is not there to draw it, or nothing."""
-
     title: str
-    lacks: Callable[[FigureData], str | None]
+    needs: str  # in words
+    can_be_drawn: Callable[[FigureData], bool]
     draw: Callable[[FigureData], Drawing]

@@ -12,10 +12,6 @@ _MARKS = 8  # per line: a marker at every epoch would be a caterpillar
 _NO_NOISE = dict.fromkeys(("stderr", "low", "high"), pl.lit(None, pl.Float64))
 
 
-def lacks(data: FigureData) -> str | None:
-    return "a history file (s2bl train --history)" if data.history is None else None
-
-
 def draw(data: FigureData) -> Drawing:
     from matplotlib.ticker import MaxNLocator
 
@@ -49,4 +45,9 @@ def _check_finite(history: pl.DataFrame) -> None:
         )
 
 
-FIGURE = Figure("Learning curves; a band is from the least to the largest over seeds", lacks, draw)
+FIGURE = Figure(
+    "Learning curves; a band is from the least to the largest over seeds",
+    "a history file (s2bl train --history)",
+    lambda data: data.history is not None,
+    draw,
+)

@@ -11,10 +11,6 @@ from s2bl_cli.reporting.figures.style import legend_below, log_axis, panels
 BINS = 40
 
 
-def lacks(data: FigureData) -> str | None:
-    return None if data.logs else "a log"
-
-
 def draw(data: FigureData) -> Drawing:
     figure, axes = panels(len(data.logs), what="logs")
     for axis, log in zip(axes, data.logs, strict=True):
@@ -37,4 +33,4 @@ def draw(data: FigureData) -> Drawing:
     return figure
 
 
-FIGURE = Figure("Propensities of the logged actions, in the train rows", lacks, draw)
+FIGURE = Figure("Propensities of the logged actions, in the train rows", "a log", lambda data: bool(data.logs), draw)

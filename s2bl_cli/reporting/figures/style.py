@@ -135,10 +135,8 @@ def log_axis(axis: Axes) -> None:
 
 def legend_below(figure: Drawing, axes: Sequence[Axes]) -> None:
     """One legend for all panels."""
-    entries: dict[str, Any] = {}
-    for axis in axes:
-        for handle, label in zip(*axis.get_legend_handles_labels(), strict=True):
-            entries.setdefault(label, handle)
+    handles = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
+    entries = {label: handle for pairs in handles for handle, label in pairs}
     if entries:
         room = max(1, int(figure.get_figwidth() / (0.55 + 0.075 * max(map(len, entries)))))
         columns = math.ceil(len(entries) / math.ceil(len(entries) / room))

@@ -13,7 +13,6 @@ from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.reporting.figures.curves import panel_title
 from s2bl_cli.reporting.figures.figure import Axes, Drawing, Figure, FigureData
 from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, log_axis, panels
-from s2bl_cli.reporting.keys import is_at, sorted_places
 from s2bl_cli.reporting.quantities import WEIGHT_SHARE, WEIGHTS, quantity
 from s2bl_cli.reporting.runs import aggregated, arranged
 from s2bl_cli.reporting.selection import metrics_of, of_metrics
@@ -36,11 +35,6 @@ _LEAST = 1e-9  # an edge below has no place on the axis
 _OPEN = 2.2  # an open bin is drawn as wide as this factor: about as the others are
 
 
-def lacks(data: FigureData) -> str | None:
-    has_shares = WEIGHT_SHARE in metrics_of(data.scores)
-    return None if has_shares else f"scores of {WEIGHT_SHARE} (s2bl evaluate on a log)"
-
-
 def draw(data: FigureData) -> Drawing:
     """One panel per log, one histogram per column of a table."""
     scores = of_metrics(data.scores, [WEIGHT_SHARE, *WEIGHTS])
@@ -48,14 +42,13 @@ def draw(data: FigureData) -> Drawing:
     table = arranged(
         scores if others.is_empty() else others, _PANEL
     )  # on its own log, a logging policy's weights are 1
-    weights = aggregated(table.runs, [*_PANEL, "column", "metric", "label"]).sort("label")
-    shares = weights.filter(pl.col("metric") == WEIGHT_SHARE)
-    places = sorted_places(shares, _PANEL)
-    most = max(shares.filter(is_at(_PANEL, place))["column"].n_unique() for place in places)
-    figure, axes = panels(len(places), width=6.5, height=1.0 + 0.8 * most, what="logs")
-    for axis, place in zip(axes, places, strict=True):
-        here = weights.filter(is_at(_PANEL, place))
-        bars = here.filter(pl.col("metric") == WEIGHT_SHARE)
+    weights = aggregated(table.runs, [*_PANEL, "column", "metric", "label"])
+    has_shares = (pl.col("metric") == WEIGHT_SHARE).any().over(_PANEL)
+    logs = weights.filter(has_shares).partition_by(_PANEL, as_dict=True, maintain_order=True)
+    most = max(here["column"].n_unique() for here in logs.values())
+    figure, axes = panels(len(logs), width=6.5, height=1.0 + 0.8 * most, what="logs")
+    for axis, (place, here) in zip(axes, logs.items(), strict=True):
+        bars = here.filter(pl.col("metric") == WEIGHT_SHARE).sort("label")
         columns = [column for column in reversed(table.titles) if column in bars["column"]]
         scale = _TALLEST / max(*bars["mean"], _LEAST)  # one for all policies: bars can be compared
         ends: list[float] = []
@@ -102,4 +95,9 @@ def _draw_histogram(axis: Axes, bottom: int, bars: pl.DataFrame, scale: float, m
     return [lows[0], max((1.0, *filled, *(min(weight, highs[-1]) for weight in marks.values())))]
 
 
-FIGURE = Figure("Weights of the policies on the log; means over seeds", lacks, draw)
+FIGURE = Figure(
+    "Weights of the policies on the log; means over seeds",
+    f"scores of {WEIGHT_SHARE} (s2bl evaluate on a log)",
+    lambda data: WEIGHT_SHARE in metrics_of(data.scores),
+    draw,
+)

@@ -5,8 +5,7 @@ import io
 
 from s2bl_cli.errors import one_line
 from s2bl_cli.reporting.keys import Key, key_text
-from s2bl_cli.reporting.report import Report
-from s2bl_cli.reporting.table import Cell, Table
+from s2bl_cli.reporting.table import Cell, Report
 
 _CELL = ("mean", "std", "runs", "stderr", "low", "high", "text", "best", "second", "differs")
 
@@ -18,16 +17,12 @@ def render(report: Report) -> str:
         if number:
             out.write("\n")
         writer.writerow([*map(_text, table.key_titles), "column", *_CELL])
-        writer.writerows(_lines(table))
+        writer.writerows(
+            [*map(_key, keys), _text(name), *map(_values(cell).get, _CELL)]
+            for keys, cells in table.rows
+            for name, cell in zip(table.columns, cells, strict=True)
+        )
     return out.getvalue()
-
-
-def _lines(table: Table) -> list[list[str | None]]:
-    return [
-        [*map(_key, keys), _text(name), *map(_values(cell).get, _CELL)]
-        for keys, cells in table.rows
-        for name, cell in zip(table.columns, cells, strict=True)
-    ]
 
 
 def _key(key: Key) -> str:

@@ -9,8 +9,7 @@ from s2bl_cli import __version__
 from s2bl_cli.errors import one_line
 from s2bl_cli.reporting.keys import key_text
 from s2bl_cli.reporting.quantities import VERDICTS
-from s2bl_cli.reporting.report import DrawnFigure, Health, Report
-from s2bl_cli.reporting.table import Cell, Table
+from s2bl_cli.reporting.table import Cell, Health, Report, Table
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --soft: #8881; }
@@ -37,6 +36,7 @@ li { margin: .3rem 0; }
 .level-1 { border-color: #e69f00; } .level-0, .fails { border-color: #d55e00; }
 footer { margin-top: 3rem; font-size: .85rem; border-top: 1px solid var(--line); padding-top: .5rem; }
 """
+_FIGURE = "<figure>{}<figcaption>{}</figcaption></figure>"
 
 
 def render(report: Report) -> str:
@@ -55,7 +55,7 @@ def render(report: Report) -> str:
         *_section("Checks", _claims(report)),
         *_section("Tables", [_table(table, [health.line for health in report.health]) for table in report.tables]),
         *_section("Can the log be trusted for these policies?", _health(report)),
-        *_section("Figures", [_figure(figure) for figure in report.figures]),
+        *_section("Figures", [_FIGURE.format(svg, _text(title)) for title, svg in report.figures]),
         *(f'<p class="note">{_text(note)}</p>' for note in report.notes),
         *_section("How these numbers were made", _commands(report)),
         f"<footer>Made by s2bl {escape(__version__)}.</footer>",
@@ -95,10 +95,6 @@ def _cell(cell: Cell) -> str:
     text = _text(cell.words())
     text = f"<strong>{text}</strong>" if cell.is_best else f"<u>{text}</u>" if cell.is_second else text
     return f'<td class="number">{text}{" †" if cell.differs else ""}</td>'
-
-
-def _figure(figure: DrawnFigure) -> str:
-    return f"<figure>{figure.svg}<figcaption>{_text(figure.title)}</figcaption></figure>"
 
 
 def _health(report: Report) -> list[str]:

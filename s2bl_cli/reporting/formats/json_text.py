@@ -3,8 +3,7 @@
 import json
 from typing import Any
 
-from s2bl_cli.reporting.report import Report
-from s2bl_cli.reporting.table import Cell, Table
+from s2bl_cli.reporting.table import Cell, Report, Table
 
 
 def render(report: Report) -> str:

@@ -2,8 +2,7 @@
 
 from s2bl_cli.errors import one_line
 from s2bl_cli.reporting.keys import key_text
-from s2bl_cli.reporting.report import Report
-from s2bl_cli.reporting.table import Cell, Table
+from s2bl_cli.reporting.table import Cell, Report, Table
 
 
 def render(report: Report) -> str:

@@ -10,8 +10,6 @@ import polars as pl
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.grid import TableRequest, row_keys
-from s2bl_cli.reporting.keys import sorted_places
 from s2bl_cli.reporting.quantities import (
     ESTIMATORS,
     HEALTH,
@@ -22,11 +20,10 @@ from s2bl_cli.reporting.quantities import (
     quantity,
     short_title,
 )
-from s2bl_cli.reporting.report import Health
-from s2bl_cli.reporting.runs import arranged, cells_by, runs_in_words
+from s2bl_cli.reporting.runs import arranged, cells_by, row_keys, runs_in_words
 from s2bl_cli.reporting.selection import metrics_of, of_metrics, with_truth
 from s2bl_cli.reporting.significance import marked
-from s2bl_cli.reporting.table import Cell, Row, Table
+from s2bl_cli.reporting.table import Cell, Health, Row, Table, TableRequest
 
 TRUTH = "truth"
 
@@ -46,9 +43,13 @@ def build(frame: pl.DataFrame, request: TableRequest) -> Table:
     scores = of_metrics(frame, shown).join(estimated, on=["method", "log_sha256"], how="semi")
     own_keys = ("dataset", "tau", "rho", *(("log",) if scores["log"].n_unique() > 1 else ()))
     table = arranged(with_truth(scores), row_keys(scores, request, own_keys))
-    cells = {name: _cells(table.runs, table.keys, name) for name in shown}
+    by = [*table.keys, "column"]
+    cells = {
+        name: cells_by(table.runs.filter(pl.col("metric") == name), by, name, intervals=name in ESTIMATORS)
+        for name in shown
+    }
     rows: list[Row] = []
-    for values in sorted_places(table.runs, table.keys):
+    for values in table.runs.select(table.keys).unique(maintain_order=True).rows():
         for metric in shown:
             row = [cells[metric].get((*values, column), Cell()) for column in table.titles]
             if any(cell.mean is not None for cell in row):
@@ -59,11 +60,6 @@ def build(frame: pl.DataFrame, request: TableRequest) -> Table:
     notes = dict.fromkeys((*table.notes, *(health.line for health in verdicts(scores))))
     caption = f"Expected reward estimated from the log: {_numbers_in_words(scores, rows)}"
     return Table((*table.keys, "estimator"), table.titles, tuple(rows), caption, tuple(notes))
-
-
-def _cells(runs: pl.DataFrame, keys: tuple[str, ...], metric: str) -> dict[tuple[object, ...], Cell]:
-    scores = runs.filter(pl.col("metric") == metric)
-    return cells_by(scores, [*keys, "column"], metric, intervals=metric in ESTIMATORS)
 
 
 def verdicts(frame: pl.DataFrame) -> Iterator[Health]:

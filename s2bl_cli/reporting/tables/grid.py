@@ -1,35 +1,28 @@
-"""What most tables are: one row per setting, one column per method, each cell a number over seeds."""
+"""Rows by setting, columns by method, each cell a number over seeds: what most tables are."""
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 
 import polars as pl
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.keys import sorted_places
+from s2bl_cli.reporting.keys import key_text
 from s2bl_cli.reporting.quantities import ACCURACIES, Quantity, quantity
-from s2bl_cli.reporting.runs import arranged, cells_by, ordered, runs_in_words, share_makes_rows, title_of
-from s2bl_cli.reporting.selection import REFERENCES, check_metric, listed, of_metrics, trained
+from s2bl_cli.reporting.runs import arranged, cells_by, ordered, row_keys, runs_in_words, title_of
+from s2bl_cli.reporting.selection import REFERENCES, check_metric, is_reference, listed, of_metrics, trained
 from s2bl_cli.reporting.significance import marked, wins
-from s2bl_cli.reporting.table import Cell, Row, Table
+from s2bl_cli.reporting.table import Cell, Table, TableRequest
 
 _NO_KEYS = ("method", "value", "stderr", "low", "high", "note", "metric", "seed", "rows")
+_ALONE, _WHOLE = "-only", "-s2bl"
 
 SIGNIFICANCE_NOTE = (
     "† differs from the best of its row beyond noise (5 % for the row): Welch's t over seeds, or over standard errors "
     "where there is one run."
 )
-
-
-@dataclass(frozen=True)
-class TableRequest:
-    """What is asked of a table."""
-
-    metric: str
-    group_by: tuple[str, ...] = ()  # the columns that make the rows, instead of the table's own
-    significance: bool = False
 
 
 def parsed_group_by(text: str | None, columns: Sequence[str]) -> tuple[str, ...]:
@@ -60,10 +53,11 @@ def grid(frame: pl.DataFrame, request: TableRequest, keys: Sequence[str], method
     if not methods:
         titles |= column_titles({LOGGING_POLICY: title_of(LOGGING_POLICY)}, request.metric)
     cells = cells_by(table.runs, [*table.keys, "column"], request.metric)
-    rows: list[Row] = []
-    for values in sorted_places(table.runs, table.keys):
-        row = [cells.get((*values, column), Cell()) for column in titles]
-        rows.append((values, marked(row, shown, least=least_of(request.metric), significance=request.significance)))
+    least = least_of(request.metric)
+    rows = [
+        (place, marked([cells.get((*place, column), Cell()) for column in titles], shown, least, request.significance))
+        for place in dict.fromkeys(values[:-1] for values in cells)
+    ]
     left_out = sorted(set(trained(frame)["method"]) - set(table.runs["method"]))
     notes = [
         *wins(rows, list(titles.values()), shown),
@@ -80,16 +74,6 @@ def grid(frame: pl.DataFrame, request: TableRequest, keys: Sequence[str], method
     return Table(heads, titles, tuple(rows), f"{words_of(shown)}, {repeated}", tuple(notes))
 
 
-def row_keys(scores: pl.DataFrame, request: TableRequest, keys: Sequence[str]) -> tuple[str, ...]:
-    """What was asked for, else the table's own; a row per class where scores are by class."""
-    if request.group_by:
-        keys = request.group_by
-    elif not share_makes_rows(scores):
-        keys = [key for key in keys if key != "rho"]
-    is_by_class = scores["label"].null_count() < scores.height
-    return (*keys, "label") if is_by_class and "label" not in keys else tuple(keys)
-
-
 def column_titles(titles: Mapping[str, str], metric: str) -> dict[str, str]:
     """The accuracy of a reference is that of its draws, and its title says so."""
     drawn = " (drawn)" if metric in ACCURACIES else ""
@@ -103,3 +87,47 @@ def least_of(metric: str) -> float:
 
 def words_of(shown: Quantity) -> str:
     return " ".join(filter(None, (shown.title, shown.unit.words)))
+
+
+main = partial(grid, keys=("dataset", "tau", "rho"))  # the paper's Tables 1 and 2
+full = partial(grid, keys=("dataset", "model", "tau", "rho"))  # the paper's appendix, linear and deep policies in one
+
+
+def with_ratio(frame: pl.DataFrame) -> pl.DataFrame:
+    """The scores of policies that learned from some known rows, and the references."""
+    rated = frame.with_columns(ratio=pl.when(pl.col("known") > 0).then(pl.col("missing") / pl.col("known")))
+    return rated.filter(pl.col("ratio").is_not_null() | is_reference())
+
+
+def missing_ratio(frame: pl.DataFrame, request: TableRequest) -> Table:
+    """What more rows without feedback bring: the numbers of the paper's Figure 3."""
+    rated = with_ratio(frame)
+    if rated.filter(~is_reference()).is_empty():
+        raise SettingError(
+            "--table missing-ratio needs the numbers of known and missing rows, which these scores do not say: "
+            "score policies that s2bl train made"
+        )
+    return grid(rated, request, ("dataset", "tau", "known", "ratio"))
+
+
+def regulariser_pairs(methods: Sequence[str]) -> list[str]:
+    """Each regulariser's whole objective and the regulariser alone, side by side, as far as they are there."""
+    stems = [name.removesuffix(_ALONE) for name in ordered(methods) if name.endswith(_ALONE)]
+    return [name for stem in stems for name in (stem + _WHOLE, stem + _ALONE) if name in methods]
+
+
+def regulariser_only(frame: pl.DataFrame, request: TableRequest) -> Table:
+    """The paper's table of methods without a risk. As there, a ρ that is the same everywhere is in the caption, and
+    there is no column of the logging policy."""
+    methods = regulariser_pairs(frame["method"].unique().to_list())
+    if not methods:
+        raise SettingError(
+            "--table regulariser-only needs a method without a risk, such as wce-only, and there is none; "
+            "try --table main"
+        )
+    chosen = frame.filter(pl.col("method").is_in(methods))
+    shares = of_metrics(chosen, [request.metric])["rho"].unique().to_list()
+    if len(shares) > 1 or request.group_by:
+        return grid(chosen, request, ("dataset", "tau", "rho"), methods)
+    table = grid(chosen, request, ("dataset", "tau"), methods)
+    return replace(table, caption=f"{table.caption}, ρ = {key_text(shares[0])}")
