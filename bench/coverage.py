@@ -1,6 +1,7 @@
 """Are the estimates unbiased, and do the intervals cover? Simulated logs whose true value is known.
 
     python bench/coverage.py [--replications 2000] [--only WORD] [--write docs/coverage.md]
+    python bench/coverage.py --draw docs/coverage.md     only draw the figure again, from the tables of the page
 
 Each replication draws a log, cross-fits a reward model on its known rows and runs the estimators and intervals of s2bl
 themselves. Contexts are one of 20 kinds, so the value of the policy is a sum and the reward model a table of means,
@@ -10,7 +11,7 @@ quick enough for thousands of fits too. All takes about 10 minutes of one proces
     unbiased estimators     the mean over replications is within 3 standard errors of the truth
     normal, bootstrap       cover at 95 % ± 2 points
     Bernstein, ix, ls       cover at 95 % − 2 points or more: 95 % is their floor
-    ppi-dr                  is at least 20 % narrower than dr at ρ = 0.05 where context tells the reward well
+    ppi-dr                  is at least 20 % narrower than dr at ρ = 0.05 where context predicts the reward well
 """
 
 import argparse
@@ -45,6 +46,7 @@ CHECKS = {"normal": EXACT, "bootstrap": EXACT, "bernstein": FLOOR, "lower-bound"
 UNBIASED = ("ips", "tips", "dr", "empirical-ips", "ppi-dr")  # the others only as rows grow
 NO_PROMISE = ("dm",)  # as biased as its model
 NAMES = ESTIMATORS.names
+FIGURE = "figures/coverage.svg"  # beside the page
 
 
 def softmax(logits):
@@ -91,7 +93,7 @@ class World:
 WORLDS = (
     World("All feedback known", rows=2000, rho=1.0),
     World("At ρ = 0.05", rows=20_000, rho=0.05),
-    World("At ρ = 0.05, context tells the reward well", rows=20_000, rho=0.05, graded=True),
+    World("At ρ = 0.05, context predicts the reward well", rows=20_000, rho=0.05, graded=True),
     World("At ρ = 0.05, with the reward model of evaluate", rows=20_000, rho=0.05, graded=True, own_models=True),
     World("Missing by groups of contexts, by action", rows=10_000, rho=0.25, missing_by="group"),
     World(
@@ -102,7 +104,7 @@ WORLDS = (
         own_models=True,
     ),
     World(
-        "Missing by context and action, with the models of evaluate, context tells the reward well",
+        "Missing by context and action, with the models of evaluate, context predicts the reward well",
         rows=10_000,
         rho=0.25,
         missing_by="kind",
@@ -270,47 +272,108 @@ def table(world, replications, draws):
     if world.missing_by is None:
         words += f"The interval of `ppi-dr` is {narrower:.1%} narrower than that of `dr`."
     else:
-        words += f"A misfit of the model of missingness is reported in {reported.mean():.1%} of the logs."
+        words += f"A mismatch of the model of missingness is reported in {reported.mean():.1%} of the logs."
     rule = "| --- |" + " ---: |" * (len(head) - 2) + " --- |"
     return "\n".join([words, "", f"| {' | '.join(head)} |", rule, *lines]), broken
 
 
 INTRO = """# Do the intervals cover?
 
-Simulated logs whose true value is known, made by
+![Coverage of 95 % intervals per estimator and simulated world](figures/coverage.svg)
+
+The figure shows how often 95 % intervals contain the true value, per estimator (rows) and simulated world (colours).
+The line is the nominal level, and the grey band is the range that passes the check. `dm`, which has no check, is left
+out.
+
+The simulated logs on this page have a known true value. This command makes the page:
 
 ```sh
 python bench/coverage.py --write docs/coverage.md
 ```
 
-Contexts are one of 20 kinds, with 5 actions. Every replication draws a log, cross-fits a reward model (a table of
-shrunken means, or where the section says so the model of `s2bl evaluate` itself) and runs the
-[estimators](estimators.md) and intervals of `s2bl evaluate`, the bootstrap with DRAWS draws (`--draws` is 1,000 there
-unless told otherwise). The columns: the estimate's mean over the replications; its distance from the truth, in standard
-errors of that mean (beyond ±3 is bias); the mean width of the normal interval, and of Bernstein's; and in how many
-replications each kind of 95 % interval held the true value. The heading of a column names the check that applies to its
-rows, and ✗ marks a rate that fails it:
+There are 20 kinds of contexts and 5 actions. Every replication draws a log, cross-fits a reward model (a table of
+shrunken means, or the model of `s2bl evaluate` if the heading says so) and computes the [estimators](estimators.md) and
+intervals of `s2bl evaluate`, the bootstrap with DRAWS draws (the default of `--draws` is
+1,000). The columns are the mean of the estimate over the replications; its difference from the true value, in standard
+errors of that mean (beyond ±3 is bias); the mean width of the normal interval and of the Bernstein interval; and the
+share of replications in which each kind of 95 % interval contains the true value. The heading of a column has its
+check, and ✗ marks a rate that fails it:
 
 | interval | check | why |
 | --- | --- | --- |
-| `normal`, `bootstrap` | 95 ± 2 | they aim at 95 %, and come nearer to it with more rows |
-| `bernstein`, the lower bounds of `ix` and `ls` | ≥ 93 | 95 % is their floor: "at least 95 %" |
-| all of `dm` | none | it is as biased as its model, and its interval is for the mean of the model |
+| `normal`, `bootstrap` | 95 ± 2 | their level is approximate, and improves with more rows |
+| `bernstein`, the lower bounds of `ix` and `ls` | ≥ 93 | their level is a minimum: "at least 95 %" |
+| all of `dm` | none | it is as biased as its model, and its interval ignores that bias |
 
-A floor cannot be at 95 ± 2. Bernstein's interval and the two lower bounds hold for every number of rows and every
-distribution of the rewards in their range, so they must be wide enough for the worst one: terms that are nearly always
-the same and very rarely as large as the smallest propensity allows. On all other logs, these among them, they cover
-more often than they say. What is lost is width, which is in the tables.
+A guaranteed minimum cannot be at 95 ± 2. The Bernstein interval and the two lower bounds hold for every number of rows
+and every distribution of the rewards within their range, so they must be wide enough for the worst distribution: terms
+that are nearly always equal and very rarely as large as the smallest propensity allows. On other logs, including these,
+they cover more often than stated. The price is their width, which the tables show.
 
-- `ips`, `tips` (no propensity is below ν here), `dr`, `empirical-ips` and `ppi-dr` are unbiased; the others become so
-  as rows grow.
-- An empty cell: Bernstein's inequality is for means without bias (the others keep the normal interval), and neither it
-  nor the bounds of `ix` and `ls` are for logs that need a model of missingness.
-- In the last three sections feedback is missing by context and action, and `--missing-model` is simulated. In the first
-  of them a table of rates by action and group of contexts is fitted, and can be right. In the others every kind of
-  context and action has its own rate between 0.1 and 0.6, without any order in it, and the models are those of
-  `s2bl evaluate`, which see eight features of the context: neither can be quite right. In all three `ppi-dr` is `dr`.
+- `ips`, `tips` (no propensity is below ν here), `dr`, `empirical-ips` and `ppi-dr` are unbiased; the bias of the
+  others vanishes as the number of rows grows.
+- A cell is empty if the interval does not exist: the Bernstein inequality applies to unbiased means (other estimators
+  keep the normal interval), and neither it nor the bounds of `ix` and `ls` apply with a model of missingness.
+- In the last three sections feedback is missing by context and action, and `--missing-model` is simulated. The first of
+  them fits a table of rates by action and group of contexts, which can be exact. In the other two, every kind of
+  context and action has its own random rate between 0.1 and 0.6, and the models are those of `s2bl evaluate`, which use
+  eight features of the context, so neither model is exact. In all three sections `ppi-dr` equals `dr`.
 """
+
+
+def coverage_rates(page):
+    """(section, interval, estimator) → coverage in percent, from the tables of the page."""
+    rates, section, head = {}, None, []
+    for line in page.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if line.startswith("## "):
+            section = line.removeprefix("## ")
+        elif line.startswith("| estimator"):
+            head = [name.partition(":")[0] for name in cells]
+        elif section is not None and line.startswith("| `"):
+            for kind, cell in zip(head, cells, strict=True):
+                if kind in CHECKS and cell:
+                    rates[section, kind, cells[0].strip("`")] = float(cell.split("%")[0])
+    return rates
+
+
+def draw(page, target):
+    """Coverage of every interval and world against the nominal level. `dm`, which has no check, is left out."""
+    import matplotlib
+
+    matplotlib.use("svg")
+    matplotlib.rcParams["svg.hashsalt"] = "s2bl"
+    import matplotlib.pyplot as plt
+
+    rates = coverage_rates(page)
+    sections = list(dict.fromkeys(section for section, _, _ in rates))
+    names = [name for name in NAMES if name not in NO_PROMISE]
+    figure, panels = plt.subplots(1, 3, figsize=(9, 5.2), sharey=True, layout="constrained")
+    titles = {
+        ("normal",): "normal",
+        ("bootstrap",): "bootstrap",
+        ("bernstein", "lower-bound"): "Bernstein, lower bounds",
+    }
+    for panel, (kinds, title) in zip(panels, titles.items(), strict=True):
+        is_floor = CHECKS[kinds[0]] == FLOOR
+        panel.axvspan(93, 100.5 if is_floor else 97, color="0.92")
+        panel.axvline(100 * LEVEL, color="0.4", linewidth=1)
+        for i, section in enumerate(sections):
+            points = [
+                (rate, names.index(n))
+                for (s, k, n), rate in rates.items()
+                if s == section and k in kinds and n in names
+            ]
+            if points:
+                x, y = zip(*points, strict=True)
+                panel.scatter(x, [row + (i - 3) * 0.1 for row in y], s=12, color=f"C{i}")
+        panel.set(title=title, xlabel="coverage, %", xlim=(92, 100.5 if is_floor else 98))
+    panels[0].set_yticks(range(len(names)), names)
+    panels[0].invert_yaxis()
+    dots = [plt.Line2D([], [], marker="o", linestyle="", markersize=4, color=f"C{i}") for i in range(len(sections))]
+    figure.legend(dots, sections, loc="outside lower center", fontsize=8)
+    target.parent.mkdir(exist_ok=True)
+    figure.savefig(target, metadata={"Date": None})
 
 
 def main():
@@ -319,7 +382,11 @@ def main():
     parser.add_argument("--draws", type=int, default=119, help="of the bootstrap; best one less than a multiple of 40")
     parser.add_argument("--only", default="", help="the worlds whose name has this in it")
     parser.add_argument("--write", type=Path, help="write the tables to this page")
+    parser.add_argument("--draw", type=Path, help="draw the figure of this page again, without a simulation")
     options = parser.parse_args()
+    if options.draw:
+        draw(options.draw.read_text(), options.draw.parent / FIGURE)
+        return 0
     torch.set_num_threads(1)
     parts, broken = [INTRO.replace("DRAWS", str(options.draws))], []
     for world in (world for world in WORLDS if options.only in world.name):
@@ -331,6 +398,7 @@ def main():
         broken += faults
     if options.write:
         options.write.write_text("\n".join(parts[:1]) + "\n" + "\n\n".join(parts[1:]) + "\n")
+        draw(options.write.read_text(), options.write.parent / FIGURE)
     for fault in broken:
         print(f"BROKEN: {fault}", file=sys.stderr)
     return 1 if broken else 0

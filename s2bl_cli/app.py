@@ -1,7 +1,7 @@
-"""The `s2bl` command: the verbs, and the one place where an error becomes a line and an exit code.
+"""The `s2bl` command: the verbs, and the only place that turns an error into a line and an exit code.
 
-Exit codes: 0 done, 2 a wrong file, value or flag (one line on stderr, nothing written), 1 a claim
-of `report` fails or something downstream closed the pipe, 130 Ctrl-C, 143 SIGTERM, 129 a closed terminal.
+Exit codes: 0 success; 1 a claim of `report` failed, or the reader closed the pipe; 2 a wrong file, value or flag (one
+line on stderr, nothing is written); 129 closed terminal; 130 Ctrl-C; 143 SIGTERM.
 """
 
 import contextlib
@@ -28,8 +28,8 @@ _NUMBERS = {
     "int_parsing_size": "a whole number of fewer digits",
     "int_from_float": "a whole number",
 }
-_WHOLE_HELP = {"help_option_names": ["--help"]}  # of a command: -h is an option of its own
-_LONGEST_MESSAGE = 4000  # a log with every fault there is stays far below
+_WHOLE_HELP = {"help_option_names": ["--help"]}  # of a verb, where -h is a separate option
+_LONGEST_MESSAGE = 4000  # longer than the message of a log with every fault
 
 VERBS = Registry(
     "command",
@@ -46,7 +46,7 @@ VERBS = Registry(
 
 
 def verb_command(name: str) -> Any:
-    """A verb with all its flags."""
+    """The command of a verb, with all its flags."""
     from s2bl_cli.commands.help_pages import HelpCommand
     from s2bl_cli.commands.options import with_shared_options
 
@@ -56,10 +56,9 @@ def verb_command(name: str) -> Any:
 
 
 class S2blGroup(TyperGroup):
-    """Runs a verb and translates what it raises.
+    """Runs a verb and translates its exceptions.
 
-    A verb's module is loaded and its flags are built only when it is called: `s2bl --help` costs no more
-    than the help of an empty program.
+    A verb's module is imported and its flags are built only when the verb is called, so `s2bl --help` is fast.
     """
 
     def __init__(self, **attrs: Any) -> None:
@@ -95,10 +94,10 @@ class S2blGroup(TyperGroup):
 
 
 def _translated(run: Callable[[], Any]) -> int:
-    """Run, and turn what is raised into a line on stderr and an exit code."""
+    """Run, and turn an exception into a line on stderr and an exit code."""
     try:
         result = run()
-        sys.stdout.flush()  # here, where a full disk or a reader that has gone can still be reported
+        sys.stdout.flush()  # here, so that a full disk or a closed pipe is reported
     except S2blError as error:
         return _fail(str(error), error.exit_code)
     except typer.TyperException as error:
@@ -110,7 +109,7 @@ def _translated(run: Callable[[], Any]) -> int:
             raise
         return _fail(f"not enough memory: {one_line(error) or 'an array did not fit'}; use a smaller log or model", 2)
     except BrokenPipeError:
-        return 1  # whoever read our stdout is gone
+        return 1  # the reader of stdout has closed the pipe
     except OSError as error:
         subject = error.filename or "stdout"
         return _fail(f"{subject} cannot be read or written: {error.strerror or error}; check the disk", 2)
@@ -118,7 +117,7 @@ def _translated(run: Callable[[], Any]) -> int:
 
 
 def _is_out_of_memory(error: Exception) -> bool:
-    """torch has no one class for it: on a CPU it raises a plain RuntimeError."""
+    """Whether memory is exhausted: on a CPU, torch raises a plain RuntimeError."""
     return isinstance(error, MemoryError) or any(
         words in str(error) for words in ("can't allocate memory", "out of memory")
     )
@@ -130,7 +129,7 @@ def _fail(message: str, code: int) -> int:
 
 
 def _leave_stdout() -> None:
-    """Where stdout cannot be written, point it elsewhere, or Python complains of it once more at exit."""
+    """Redirect stdout if it cannot be written: Python would report the error again at exit."""
     try:
         sys.stdout.flush()
     except OSError:
@@ -138,7 +137,7 @@ def _leave_stdout() -> None:
 
 
 def _usage(error: typer.TyperException) -> int:
-    """A wrong flag: the framework's message on one line, with where to look."""
+    """Report a wrong flag: typer's message on one line, with the command that prints the help."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "s2bl"
     message = _without_pydantic(error)
@@ -149,35 +148,35 @@ def _usage(error: typer.TyperException) -> int:
 
 
 def _without_pydantic(error: typer.TyperException) -> str:
-    """typer checks values with pydantic, whose messages are for programmers, and leave out the value."""
+    """Replace the messages of pydantic, which typer uses to check values: they are technical and omit the value."""
     message: str = error.format_message().replace("Value error, ", "")
     details = getattr(error.__cause__, "errors", None)
     if details is None:
         return message
     for detail in details():
-        wanted = _NUMBERS.get(detail["type"])
-        if wanted is not None:
-            message = message.replace(detail["msg"], f"must be {wanted}, found {one_line(repr(detail['input']), 40)}")
+        expected = _NUMBERS.get(detail["type"])
+        if expected is not None:
+            message = message.replace(detail["msg"], f"must be {expected}, found {one_line(repr(detail['input']), 40)}")
     return message
 
 
 @contextlib.contextmanager
 def _signals_as_exit() -> Any:
-    """SIGTERM and a closed terminal (SIGHUP) unwind like Ctrl-C, so that temporary files are removed."""
+    """Let SIGTERM and SIGHUP (a closed terminal) unwind like Ctrl-C, so that temporary files are removed."""
 
     def leave(signum: int, frame: FrameType | None) -> None:
         raise SystemExit(128 + signum)
 
     numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
-    # What is ignored stays ignored (nohup). Elsewhere than in the main thread, whoever runs us handles signals.
+    # Ignored signals stay ignored (nohup). Outside of the main thread, the calling program handles signals.
     is_main = threading.current_thread() is threading.main_thread()
-    taken = [number for number in numbers if is_main and signal.getsignal(number) is signal.SIG_DFL]
-    for number in taken:
+    handled = [number for number in numbers if is_main and signal.getsignal(number) is signal.SIG_DFL]
+    for number in handled:
         signal.signal(number, leave)
     try:
         yield
     finally:
-        for number in taken:
+        for number in handled:
             signal.signal(number, signal.SIG_DFL)
 
 
@@ -191,8 +190,8 @@ app = typer.Typer(
 )
 
 
-def _print_version(wanted: bool) -> None:
-    if wanted:
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
         sys.stdout.write(f"s2bl {__version__}\n")
         raise typer.Exit
 
@@ -209,16 +208,16 @@ def _top(
 
 def main() -> None:
     """The console script."""
-    _ready_streams()
+    _prepare_streams()
     app()
 
 
-def _ready_streams() -> None:
-    """Streams that a shell closed (`>&-`) or that cannot hold what we write must not end in a traceback."""
-    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (as long as the process lives)
-    sys.stdout = sys.stdout or open(os.devnull)  # noqa: SIM115 (to read: what is written to it fails, not vanishes)
+def _prepare_streams() -> None:
+    """Prevent tracebacks from streams that a shell closed (`>&-`) or that cannot encode the output."""
+    sys.stdin = sys.stdin or open(os.devnull)  # noqa: SIM115 (open until the process ends)
+    sys.stdout = sys.stdout or open(os.devnull)  # noqa: SIM115 (read-only, so that writing to it fails)
     sys.stderr = sys.stderr or open(os.devnull, "w")  # noqa: SIM115
     if isinstance(sys.stdout, io.TextIOWrapper):
-        # What is kept is UTF-8, whatever the locale, as in the files that -o writes.
+        # Redirected output is UTF-8 in every locale, like the files that -o writes.
         encoding = None if sys.stdout.isatty() else "utf-8"
         sys.stdout.reconfigure(encoding=encoding, errors="backslashreplace")

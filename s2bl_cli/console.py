@@ -1,6 +1,6 @@
-"""What people read: messages and progress on stderr, the machine-readable summary on stdout.
+"""Messages and progress on stderr, the machine-readable summary on stdout.
 
-Progress is a rich bar on a terminal, and plain lines at intervals elsewhere (CI logs).
+Progress is a rich bar on a terminal, and otherwise (in CI logs) a plain line every few seconds.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ from s2bl_cli.errors import SettingError, one_line
 
 _LINE_EVERY_SECONDS = 10.0
 
-FEW_STEPS = 200  # of training: fewer leave most policies near their start
+FEW_STEPS = 200  # of training; fewer leave most policies close to their initialisation
 
 
 def counted(number: int, thing: str, things: str | None = None) -> str:
@@ -47,21 +47,21 @@ class Console:
             sys.stdout.write(json.dumps(facts, ensure_ascii=False) + "\n")
 
     def check_streams(self, output: str | None) -> None:
-        if output == "":  # an unset variable of a script; a derived name would go where nobody looks
+        if output == "":  # probably an unset variable of a script; a default name would hide that
             raise SettingError("-o takes the name of a file, found ''")
         if self.as_json and output == "-":
-            raise SettingError("--json and -o - both want stdout: write the file with -o FILE")
+            raise SettingError("--json and -o - both write to stdout: write the file with -o FILE")
 
     @contextlib.contextmanager
-    def progress(self, what: str, total: int, unit: str) -> Iterator[Callable[[int, str], None]]:
-        """`advance(done, note)` moves the bar. `total` is in units."""
+    def progress(self, activity: str, total: int, unit: str) -> Iterator[Callable[[int, str], None]]:
+        """Yield `advance(done, note)`, which moves the bar. `total` is in units."""
         if self.quiet or total <= 0:
             yield lambda done, note: None
         elif sys.stderr.isatty():
-            with _rich_progress(what, total, unit) as advance:
+            with _rich_progress(activity, total, unit) as advance:
                 yield advance
         else:
-            yield _line_progress(what, total, unit)
+            yield _line_progress(activity, total, unit)
 
 
 def _to_stderr(text: str) -> None:
@@ -70,7 +70,7 @@ def _to_stderr(text: str) -> None:
 
 
 @contextlib.contextmanager
-def _rich_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int, str], None]]:
+def _rich_progress(activity: str, total: int, unit: str) -> Iterator[Callable[[int, str], None]]:
     from rich.console import Console as RichConsole
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
@@ -84,11 +84,11 @@ def _rich_progress(what: str, total: int, unit: str) -> Iterator[Callable[[int, 
         TimeRemainingColumn(),
     )
     with Progress(*columns, console=RichConsole(stderr=True), transient=True) as bar:
-        task = bar.add_task(what, total=total, note="")
+        task = bar.add_task(activity, total=total, note="")
         yield lambda done, note: bar.update(task, completed=done, note=note)
 
 
-def _line_progress(what: str, total: int, unit: str) -> Callable[[int, str], None]:
+def _line_progress(activity: str, total: int, unit: str) -> Callable[[int, str], None]:
     started = last = time.monotonic()
 
     def advance(done: int, note: str) -> None:
@@ -96,7 +96,7 @@ def _line_progress(what: str, total: int, unit: str) -> Callable[[int, str], Non
         now = time.monotonic()
         if now - last >= _LINE_EVERY_SECONDS and 0 < done < total:
             last = now
-            left = (now - started) / done * (total - done)
-            _to_stderr(f"{what}: {done}/{total} {unit} {note} {left:.0f} s left")
+            remaining = (now - started) / done * (total - done)
+            _to_stderr(f"{activity}: {done}/{total} {unit} {note} {remaining:.0f} s left")
 
     return advance

@@ -1,12 +1,11 @@
-"""Everything that can be wrong with what a person gave us. Imports nothing.
+"""Errors in the user's input. Imports nothing.
 
-Each message is one line: subject, rule, value found, what to do. `app.py` is the one place that
-prints it and exits with code 2.
+Each message is one line: subject, rule, value found, what to do. Only `app.py` prints it and exits with code 2.
 """
 
 
 class S2blError(Exception):
-    """The base: something in the input, the settings or the surroundings is not as it must be."""
+    """The base class: the input, the settings or the environment is wrong."""
 
     exit_code = 2
 
@@ -16,15 +15,15 @@ class SettingError(S2blError):
 
 
 class InputFileError(S2blError):
-    """An input cannot be opened or is not the kind of file it should be."""
+    """An input cannot be opened, or is not the expected kind of file."""
 
 
 class ContractError(S2blError):
-    """A file opens, but its document, schema or values break the contract."""
+    """A file can be opened, but its document, schema or values violate the contract."""
 
 
 class OutputError(S2blError):
-    """The output cannot be written, or exists already."""
+    """The output cannot be written, or already exists."""
 
 
 class RunError(S2blError):
@@ -32,7 +31,7 @@ class RunError(S2blError):
 
 
 def one_line(text: object, limit: int = 200) -> str:
-    """Text from a file or the system, made safe for one terminal line: no control characters, not endless."""
+    """Text of a file or the system, safe for one terminal line: without control characters, and truncated."""
     flat = "".join(c if c.isprintable() else " " for c in str(text))
     flat = " ".join(flat.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -214,7 +214,7 @@ HEALTH = Registry(
         "unsupported-share": Entry(
             "metrics.health:METRICS", "share of the policy's choices that are of actions never logged"
         ),
-        "health": Entry("metrics.health:METRICS", "2 trust, 1 caution, 0 do not trust; the reason is the note"),
+        "health": Entry("metrics.health:METRICS", "2 reliable, 1 caution, 0 unreliable; the reason is the note"),
     },
 )
 

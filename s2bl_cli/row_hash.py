@@ -1,4 +1,4 @@
-"""Hashes of row numbers: the same row has the same hash in every pass, in memory or streamed, on every machine."""
+"""Hashes of row numbers. A row has the same hash in every pass, in memory or streamed, and on every machine."""
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ def mixed(key: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
 
 
 def uniform_hash(numbers: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.float64]:
-    """A number in [0, 1) for each row number, as good as random."""
+    """A pseudo-random number in [0, 1) per row number."""
     with np.errstate(over="ignore"):
         key = numbers.astype(np.uint64) + np.uint64(((seed + 1) * GOLDEN) % 2**64)
     return (mixed(key) >> np.uint64(11)).astype(np.float64) * 2.0**-53

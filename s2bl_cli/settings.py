@@ -1,13 +1,13 @@
-"""How a setting is declared: once, at its dataclass field, with its words, its rule and its default.
+"""Declaring settings: once, at the dataclass field, with help, rule and default.
 
     @dataclass(frozen=True)
     class MaskSettings:
-        rho: float | None = setting(None, "share of rows that keep their feedback", rule=Between(0, 1))
+        rho: float | None = setting(None, "Fraction of rows that keep their feedback", rule=Between(0, 1))
 
         def __post_init__(self) -> None:
             check_settings(self)
 
-The command line's flags and help, the checks and the lineage are all read from there.
+The flags and their help, the checks and the lineage are derived from it.
 """
 
 import dataclasses
@@ -17,8 +17,8 @@ from typing import Any
 
 from s2bl_cli.errors import SettingError, one_line
 
-MANY = 1000  # numbers per flag
-COMMON = "Common options"  # the panel of the help that most people need, and all that -h shows
+MANY = 1000  # most numbers per flag
+COMMON = "Common options"  # the help panel of the options that most users need; -h shows only this panel
 
 _METADATA = "s2bl"
 _MEMBERS = "s2bl-members"
@@ -26,7 +26,7 @@ _MEMBERS = "s2bl-members"
 
 @dataclass(frozen=True)
 class Between:
-    """A number's bounds, both included unless said open. NaN is within no bounds."""
+    """The bounds of a number, inclusive unless declared open. NaN is never within bounds."""
 
     low: float
     high: float = float("inf")
@@ -34,7 +34,7 @@ class Between:
     high_open: bool = False
 
     def admits(self, value: Any) -> bool:
-        # inf breaks every rule: no setting has a meaning at infinity
+        # infinity is never valid: no setting has a meaning there
         return (
             (self.low < value or (value == self.low and not self.low_open))
             and (value < self.high or (value == self.high and not self.high_open))
@@ -50,15 +50,15 @@ class Between:
 
 @dataclass(frozen=True)
 class Declaration:
-    """What a field's metadata says about it as a flag."""
+    """A field's declaration as a flag."""
 
     help: str
     rule: Between | None = None
     choices: Callable[[], tuple[str, ...]] | None = None
-    recorded: bool = True  # part of the lineage; False for what does not change the result (threads, device)
+    recorded: bool = True  # part of the lineage; False for settings that do not change the result (threads, device)
     metavar: str | None = None
-    many: bool = False  # numbers, comma-separated: the rule is each one's
-    panel: str | None = None  # of the help; None: the command decides
+    many: bool = False  # comma-separated numbers; the rule applies to each number
+    panel: str | None = None  # of the help; None: the panel of the command
 
 
 def setting(
@@ -78,12 +78,12 @@ def setting(
 
 
 def settings_by_name(members: Callable[[], Mapping[str, Declaration]]) -> Any:
-    """A dataclass field that is several flags: a mapping from their names to the texts given. `members` tells which."""
+    """A dataclass field for several flags: a mapping from their names to the given texts. `members` lists the flags."""
     return dataclasses.field(default_factory=dict, metadata={_MEMBERS: members})
 
 
 def members(field: "dataclasses.Field[Any]") -> Mapping[str, Declaration] | None:
-    """The flags of such a field; None of one that is a flag itself."""
+    """The flags of a field for several flags; None if the field is a flag itself."""
     return field.metadata[_MEMBERS]() if _MEMBERS in field.metadata else None
 
 
@@ -97,7 +97,7 @@ def flag(name: str) -> str:
 
 
 def check_settings(settings: Any) -> None:
-    """Every field against its rule and choices; all the faults in one message."""
+    """Check every field by its rule and choices. One message reports all faults."""
     if faults := setting_faults(settings):
         raise SettingError("; ".join(faults))
 
@@ -117,14 +117,14 @@ def setting_faults(settings: Any) -> list[str]:
             faults.append(
                 f"{flag(field.name)} must be one of {', '.join(declared.choices())}, found {one_line(value, 40)!r}"
             )
-        # A shell hands on any bytes; those that are no UTF-8 could not be written into a lineage.
+        # A shell passes any bytes, but a lineage can store only UTF-8.
         if declared.recorded and isinstance(value, str) and any("\ud800" <= c <= "\udfff" for c in value):
             faults.append(f"{flag(field.name)} must be text in UTF-8, found {one_line(value, 40)!r}")
     return faults
 
 
 def numbers_in(value: str | float) -> tuple[float, ...]:
-    """`0.1,1` or one number → numbers, in the order given, each once. ValueError where a part is none."""
+    """The distinct numbers in `0.1,1` or a number, in the given order. ValueError if a part is not a number."""
     parts = value.split(",") if isinstance(value, str) else [value]
     return tuple(dict.fromkeys(float(part) for part in parts))
 
@@ -141,13 +141,13 @@ def _faults_of_many(name: str, declared: Declaration, value: str | float) -> lis
 
 
 def number_text(number: float) -> str:
-    """The shortest text that reads back as the number."""
+    """The shortest text that parses as the number."""
     short = f"{number:g}"
     return short if float(short) == number else repr(number)
 
 
 def recorded(settings: Any) -> dict[str, Any]:
-    """The settings as a lineage keeps them: flag name without dashes → plain value."""
+    """The settings for a lineage: flag name without dashes → plain value."""
     by_flag: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)
@@ -159,6 +159,6 @@ def recorded(settings: Any) -> dict[str, Any]:
 
 
 def recorded_changes(settings: Any) -> dict[str, Any]:
-    """As `recorded`, but only what differs from the defaults."""
+    """Like `recorded`, but only settings that differ from their defaults."""
     defaults = {flag(field.name)[2:]: field.default for field in dataclasses.fields(settings)}
     return {name: value for name, value in recorded(settings).items() if value != defaults.get(name)}

@@ -113,7 +113,7 @@ def ope_scores() -> list[Score]:
     """Two policies and the logging policy on one log, with the truth and the log's health."""
     scores = []
     for method, shift, verdict in (
-        ("wce-s2bl", 0.0, (2.0, "trust: 812 effective rows of 1,000, mean weight near 1")),
+        ("wce-s2bl", 0.0, (2.0, "reliable: effective sample size 812 of 1,000, mean weight 0.98")),
         ("tips", -0.1, (1.0, "caution: only 80 effective rows of 1,000")),
     ):
         width = 0.02 if method == "wce-s2bl" else 0.05

@@ -44,7 +44,7 @@ from s2bl_cli.contract.document import KIND_SCORES, VERSIONS
 NAN, INF = float("nan"), float("inf")
 OLD = b"an output of last week"
 NOT_PARQUET, NOT_A_POLICY = "is not a Parquet file", "is not a policy file"
-NO_KNOWN_FILE = "is no log, scores or policy file"
+NO_KNOWN_FILE = "is not a log, scores or policy file"
 
 # Where a file can stand: (what it is taken for, by which verb) → the words.
 COMMANDS: dict[tuple[str, str], tuple[str, ...]] = {
@@ -176,14 +176,14 @@ def first_row_5(rule: str, value: str) -> tuple[str, ...]:
     return (rule, f"1 row, the first is row 5 with {value}", "fix or drop these rows")
 
 
-PROPENSITY, COST = "propensity must be in (0, 1]", "cost must be finite, or null where feedback is missing"
+PROPENSITY, COST = "propensity must be in (0, 1]", "cost must be finite, or null if feedback is missing"
 NEWER = ("contract version 2", "reads up to 1", "upgrade s2bl")
 NEWER_SCORES = (f"contract version {VERSIONS[KIND_SCORES] + 1}", f"reads up to {VERSIONS[KIND_SCORES]}", "upgrade s2bl")
-DAMAGED_LINEAGE = ("its lineage is damaged", "settings are not plain values", "make the file again")
-DAMAGED_FOOTER = ("is a damaged Parquet file", "the row counts of its footer disagree", "copy or make it again")
+DAMAGED_LINEAGE = ("its lineage is damaged", "settings do not map flag names to plain values", "make the file again")
+DAMAGED_FOOTER = ("is a damaged Parquet file", "the row counts in its footer are inconsistent", "copy or make it again")
 NO_TEXT = pa.array([b"train\xff"] * ROWS, pa.binary()).view(pa.string())
 NO_AVERAGE = (POLICY, "has argmax-accuracy", "which no table can average", "evaluate it again")
-PLAIN_SETTINGS = ("settings must be numbers, texts and booleans by name",)
+PLAIN_SETTINGS = ("settings must map names to numbers, strings and booleans",)
 CSV = content(b"context,action,propensity,cost\n1,0,0.5,-1\n")
 
 BAD_FILES = [
@@ -191,8 +191,8 @@ BAD_FILES = [
     BadFile("absent", "log", absent, ("does not exist", "check the name and the folder")),
     BadFile("absent", "policy", absent, ("does not exist", "check the name and the folder")),
     BadFile("absent", "scores", absent, ("does not exist", "check the name and the folder")),
-    BadFile("an empty folder", "log", folder, ("is a folder with no *.parquet file in it",)),
-    BadFile("an empty folder", "scores", folder, ("is a folder with no *.parquet file in it",)),
+    BadFile("an empty folder", "log", folder, ("is a folder without *.parquet files",)),
+    BadFile("an empty folder", "scores", folder, ("is a folder without *.parquet files",)),
     BadFile("a folder", "policy", folder, ("is a folder",), {"evaluate": ("is a folder, but a file is needed here",)}),
     BadFile("empty", "log", content(b""), ("is empty", "0 bytes")),
     BadFile("empty", "policy", content(b""), ("is empty", "0 bytes")),
@@ -209,10 +209,10 @@ BAD_FILES = [
     # Of another kind (`inspect` takes every kind)
     BadFile("a policy", "log", other(POLICY), (NOT_PARQUET, "looks like a policy"), {"inspect": None}),
     BadFile("scores", "log", other(SCORES), ("is a scores file", "a logs file is needed"), {"inspect": None}),
-    BadFile("a log", "policy", other(LOG), ("is a Parquet file", "s2bl train makes them"), {"inspect": None}),
-    BadFile("scores", "policy", other(SCORES), ("is a Parquet file", "s2bl train makes them"), {"inspect": None}),
+    BadFile("a log", "policy", other(LOG), ("is a logs file", "a file from s2bl train"), {"inspect": None}),
+    BadFile("scores", "policy", other(SCORES), ("is a scores file", "a file from s2bl train"), {"inspect": None}),
     BadFile("a log", "scores", other(LOG), ("is a logs file", "made by s2bl evaluate"), {"inspect": None}),
-    BadFile("another's log", "scores", other(PLAIN_LOG), ("no scores file", "s2bl evaluate"), {"inspect": None}),
+    BadFile("another's log", "scores", other(PLAIN_LOG), ("not a scores file", "s2bl evaluate"), {"inspect": None}),
     BadFile("a policy", "scores", other(POLICY), (NOT_PARQUET, "looks like a policy"), {"inspect": None}),
     # Of a later contract
     BadFile("newer", "log", document(LOG, version=2), NEWER),
@@ -288,7 +288,7 @@ BAD_FILES = [
         "pi0 that sums to 3",
         "log",
         ours(pi0=lambda old: [np.ones(3, np.float32).tobytes()] * len(old)),
-        ("pi0 must hold probabilities that sum to 1", "24 rows", "row 0 with 3.0"),
+        ("pi0 must be probabilities that sum to 1", "24 rows", "row 0 with 3.0"),
         {"train": None},
     ),
     BadFile(
@@ -326,7 +326,7 @@ BAD_FILES = [
         "a tensor of NaN",
         "policy",
         tensors(lambda t: t["body.1.weight"].fill(NAN)),
-        ("tensor body.1.weight holds NaN or infinity", "train the policy again"),
+        ("tensor body.1.weight contains NaN or infinity", "train the policy again"),
     ),
     BadFile(
         "no weights",
@@ -378,7 +378,7 @@ BAD_FILES = [
         "too many settings",
         "scores",
         scores("settings", json.dumps({f"a{i}": i for i in range(1001)})),
-        ("different ones, and 1,000 can be shown",),
+        ("at most 1,000 different names",),
         {"inspect": None},
         names_file=False,
     ),
@@ -410,7 +410,7 @@ BAD_FILES = [
         "no scores",
         "scores",
         lambda valid, bad: pq.write_table(pq.read_table(valid / SCORES)[:0], bad),
-        ("no scores in it",),
+        ("it has no rows",),
     ),
 ]
 
@@ -492,7 +492,7 @@ def test_stdin_is_refused_like_a_file(valid: Path, tmp_path: Path, verb: str) ->
 
 LONG = "x" * 300
 BAD_OUTPUTS = {
-    "in a folder that is not there": ("none/out", ("the folder", "does not exist", "make it first")),
+    "in a folder that is not there": ("none/out", ("the folder", "does not exist", "create it first")),
     "a folder": ("folder", ("is a folder", "-o takes the name of a file")),
     "a link into nowhere": ("link", ("link cannot be written", "the folder", "none does not exist")),
     "a name that is too long": (LONG, ("cannot be written", "name too long")),
@@ -631,17 +631,17 @@ BAD_FLAGS: list[tuple[str, tuple[str, ...]]] = [
     ("mask LOG --hide 1.5", ("--hide must be in [0, 1], found 1.5",)),
     ("mask LOG", ("exactly one of --rho, --hide and --known", "found none", "--rho 0.2")),
     ("mask LOG --rho 0.5 --hide 0.5", ("exactly one of", "found --rho and --hide")),
-    ("mask LOG --rho 0.5 --missing 3", ("--missing goes with --known",)),
-    ("mask LOG --known 9", ("--known 9", "feedback in 8 train rows only")),
-    ("mask LOG --known 8 --missing 9", ("--known 8 --missing 9", "16 train rows in all", "at most 8 missing")),
+    ("mask LOG --rho 0.5 --missing 3", ("--missing needs --known",)),
+    ("mask LOG --known 9", ("--known 9", "only 8 train rows with feedback")),
+    ("mask LOG --known 8 --missing 9", ("--known 8 --missing 9", "16 train rows in total", "at most --missing 8")),
     ("mask LOG --known -1", ("--known must be 0 or more, found -1",)),
     ("mask LOG --rho 0.5 --seed -1", ("--seed must be in [0, 4294967295], found -1",)),
     ("mask LOG --rho 0.5 --seed 4294967296", ("--seed must be in [0, 4294967295], found 4294967296",)),
     ("mask LOG --rho 7 --seed -1", ("--rho must be in [0, 1], found 7.0", "--seed must be in")),
-    ("mask LOG --rho 0.5 --json -o -", ("--json and -o - both want stdout",)),
+    ("mask LOG --rho 0.5 --json -o -", ("--json and -o - both write to stdout",)),
     ("mask LOG --rho 0.5 --rhoo 1", ("--rhoo", "s2bl mask --help")),
     ("mask --rho 0.5", ("s2bl mask --help",)),
-    ("mask - - --rho 0.5", ("- (stdin) can be given once only",)),
+    ("mask - - --rho 0.5", ("- (stdin) can be given only once",)),
     ("mask no*.parquet --rho 0.5", ("no*.parquet matches no file",)),
     ("mask LOG --rho 0.5 --context-shape 0x4", ("--context-shape must be 1 to 4 whole numbers", "'0x4'")),
     (f"mask LOG --rho 0.5 --context-shape {'9' * 5000}", ("--context-shape must be 1 to 4 whole numbers",)),

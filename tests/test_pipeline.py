@@ -132,7 +132,7 @@ def test_json_and_a_file_do_not_share_stdout(run: Callable[..., Any], verb: str)
     words, _ = JSON_COMMANDS[verb]
     ran = run(*words[:-1], "-", "--json")
     assert (ran.code, ran.stdout) == (2, "")
-    assert ran.stderr == "s2bl: --json and -o - both want stdout: write the file with -o FILE\n"
+    assert ran.stderr == "s2bl: --json and -o - both write to stdout: write the file with -o FILE\n"
 
 
 @pytest.mark.usefixtures("pipe_files")

@@ -1,1 +1,1 @@
-"""One file a verb: options in, one call, one summary out. Nothing heavy is imported before a command runs."""
+"""One module per verb: options in, one call, one summary out. Nothing heavy is imported before a verb runs."""

@@ -1,4 +1,4 @@
-"""`s2bl evaluate`: how good policies are."""
+"""`s2bl evaluate`: score policies on logs."""
 
 from typing import Annotated
 
@@ -49,9 +49,9 @@ def evaluate(
 ) -> None:
     """Score policies on logs.
 
-    From the logged feedback: the policy's expected reward by 14 estimators with intervals, divergences, bounds, and a
-    verdict on whether the estimates are reliable. From labels, if the log has them: accuracies and the true risk. The
-    logging policy is always scored too. All policies are scored in one pass over a log.
+    From the logged feedback, it computes the policy's expected reward by 14 estimators with intervals, divergences,
+    bounds, and a verdict on whether the estimates are reliable. If the log has labels, it also computes accuracies and
+    the true risk. The logging policy is always scored too. All policies are scored in one pass over a log.
 
     Examples:
     s2bl evaluate policy.safetensors --logs logs.parquet -o scores.parquet
@@ -75,10 +75,10 @@ def evaluate(
 
     for warning in evaluation.warnings:
         console.warn(warning)
-    named = len(candidates) - 1  # the logging policy is always the last
-    whose = f"{counted(named, 'policy', 'policies')} and of the logging policy" if named else "the logging policy"
+    given = len(candidates) - 1  # the logging policy is always the last
+    scored = f"{counted(given, 'policy', 'policies')} and of the logging policy" if given else "the logging policy"
     console.say(
-        f"{shown(target)}: {counted(len(evaluation.scores), 'score')} of {whose} on {counted(len(logs), 'log')}"
+        f"{shown(target)}: {counted(len(evaluation.scores), 'score')} of {scored} on {counted(len(logs), 'log')}"
     )
     for line in (*evaluation.scored_rows, *summary_lines(evaluation.scores)):
         console.say(line)

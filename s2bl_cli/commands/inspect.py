@@ -1,4 +1,4 @@
-"""`s2bl inspect`: say what a file is."""
+"""`s2bl inspect`: describe files."""
 
 from typing import Annotated
 
@@ -27,8 +27,8 @@ def inspect(
 ) -> None:
     """Describe a log, policy, scores or checkpoint file.
 
-    The content decides what a file is. All of it is read, and every fault is reported. With --json, all logs are one
-    JSON object, and each other file is one more, on its own line.
+    The kind of a file is determined by its content. The whole file is read, and every fault is reported. --json prints
+    one JSON object per line: one for all logs, then one per other file.
 
     Examples:
     s2bl inspect logs.parquet
@@ -37,12 +37,12 @@ def inspect(
     """
     from dataclasses import asdict
 
+    from s2bl_cli.inspection.description import print_descriptions
     from s2bl_cli.inspection.files import inspect_files
-    from s2bl_cli.inspection.words import print_words
 
     console = console_of(quiet=quiet, as_json=json, output=None)
-    found = inspect_files(files, columns, console)
+    descriptions = inspect_files(files, columns, console)
     if not json:
-        print_words(found)
-    for facts in found:
+        print_descriptions(descriptions)
+    for facts in descriptions:
         console.summary(asdict(facts))

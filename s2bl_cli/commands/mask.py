@@ -31,8 +31,7 @@ def mask(
 ) -> None:
     """Hide the feedback of some rows.
 
-    Their costs become null. Only train rows are masked, and counts are exact. Feedback that is missing already stays
-    missing.
+    Their costs become null. Only train rows are masked, and counts are exact. Missing feedback stays missing.
 
     Examples:
     s2bl mask --rho 0.2 logs.parquet -o masked.parquet
@@ -52,11 +51,11 @@ def mask(
         console.warn(warning)
     for name, _ in ignored:
         console.warn(
-            f"column {name!r} is dropped: a log's {name} is another thing; to have this one carried along, rename it"
+            f"column {name!r} is dropped, because its name is reserved for the log's {name}: rename it to keep it"
         )
-    if counts.known < counts.wanted:
+    if counts.known < counts.requested:
         console.warn(
-            f"only {counts.known_before:,} train rows had feedback, fewer than the {counts.wanted:,} asked for: "
+            f"only {counts.known_before:,} train rows had feedback, fewer than the {counts.requested:,} requested: "
             f"all of them keep it"
         )
     console.say(

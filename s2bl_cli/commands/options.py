@@ -1,4 +1,4 @@
-"""From settings dataclasses to flags, and the options that mean the same in every command."""
+"""Flags from settings dataclasses, and the options that all commands share."""
 
 import dataclasses
 import functools
@@ -12,7 +12,7 @@ import typer
 from s2bl_cli.commands.config_files import use_columns, use_config
 from s2bl_cli.commands.help_pages import print_common
 from s2bl_cli.console import Console
-from s2bl_cli.console import counted as counted  # one of the words that commands share
+from s2bl_cli.console import counted as counted  # re-exported for the commands
 from s2bl_cli.settings import Declaration, declaration, flag, members
 
 LOG_PANEL = "Input columns"
@@ -20,12 +20,12 @@ RUN_PANEL = "Run"
 
 
 def output_option(default: str) -> Any:
-    """`-o FILE`; `default` says what the file is called without it."""
+    """`-o FILE`; `default` describes the name of the file without it."""
     return typer.Option("-o", "--output", help=f"File to write, or - for stdout (default: {default})", metavar="FILE")
 
 
 def shown(target: str) -> str:
-    """An output's name in a sentence."""
+    """The name of an output in a message."""
     return "stdout" if target == "-" else target
 
 
@@ -88,7 +88,7 @@ CommonHelp = Annotated[
 
 
 def with_shared_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """The verb with the options that every command has: -h, --config, and --columns where it reads logs."""
+    """The verb with the options of every command: -h, --config, and --columns if it reads logs."""
     signature = inspect.signature(verb)
     shared: dict[str, Any] = {"config": Config, "common_help": CommonHelp}
     if "action_column" in signature.parameters:
@@ -112,10 +112,10 @@ def with_shared_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator: each parameter whose type is a settings dataclass becomes that dataclass's flags.
+    """A decorator that replaces each parameter whose type is a settings dataclass by the flags of that dataclass.
 
-    `panels` names the help panel of a parameter's flags. The command itself receives the dataclass, built
-    from the flags; its checks run then.
+    `panels` maps a parameter to the help panel of its flags. The command receives the dataclass, built from the flags,
+    whose checks run then.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -133,7 +133,7 @@ def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable
         @functools.wraps(command)
         def with_flags(**values: Any) -> None:
             for name, group in groups.items():
-                fields = {field.name: _taken(field, values) for field in dataclasses.fields(group)}
+                fields = {field.name: _pop_value(field, values) for field in dataclasses.fields(group)}
                 values[name] = group(**fields)  # type: ignore[operator]
             command(**values)
 
@@ -145,24 +145,24 @@ def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable
     return decorate
 
 
-def _taken(field: "dataclasses.Field[Any]", values: dict[str, Any]) -> Any:
-    """The field's value from the flags' values, which are used up."""
-    named = members(field)
-    if named is None:
+def _pop_value(field: "dataclasses.Field[Any]", values: dict[str, Any]) -> Any:
+    """Remove the values of the field's flags from `values`, and return the field's value."""
+    field_members = members(field)
+    if field_members is None:
         return values.pop(field.name)
-    given = {name: values.pop(name) for name in named}
-    return {name: text for name, text in given.items() if text is not None}
+    texts = {name: values.pop(name) for name in field_members}
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def _flags(group: Any, panel: str | None) -> list[inspect.Parameter]:
     hints = typing.get_type_hints(group)
     flags = []
     for field in dataclasses.fields(group):
-        named = members(field)
-        if named is None:
+        field_members = members(field)
+        if field_members is None:
             flags.append(_flag(field.name, hints[field.name], field.default, declaration(field), panel))
         else:
-            flags += [_flag(name, str | None, None, declared, panel) for name, declared in named.items()]
+            flags += [_flag(name, str | None, None, declared, panel) for name, declared in field_members.items()]
     return flags
 
 

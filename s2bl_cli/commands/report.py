@@ -1,4 +1,4 @@
-"""`s2bl report`: tables to paste, figures to read, claims to gate on."""
+"""`s2bl report`: tables, figures and claims."""
 
 from typing import Annotated
 

@@ -1,9 +1,8 @@
 """Outputs appear whole or not at all.
 
-A command writes to a temporary file beside its target; only when all of it is there and on the disk
-does a rename put it in the target's place. A command that fails, is interrupted or killed leaves the
-old file, or none. `-` (stdout) is spooled and sent on only when complete, so that a failing step of
-a pipeline never hands half a file to the next one.
+A command writes to a temporary file in the target's folder. When the file is complete and synced to disk, it is renamed
+to the target. A command that fails, is interrupted or killed leaves the old file, or none. `-` (stdout) is spooled and
+sent only when complete, so a failing step of a pipeline never passes half a file to the next step.
 """
 
 import contextlib
@@ -24,7 +23,7 @@ STANDARD_STREAM = "-"
 
 _NUMBERS = itertools.count()
 
-# The suffixes that a kind of output may have; the first is what it is written as where the name has none of them.
+# The suffixes of each kind of output. The first is the format of names without a known suffix.
 LOG_FORMATS = (".parquet",)
 POLICY_FORMATS = (".safetensors",)
 TABLE_FORMATS = (".parquet", ".csv")  # scores and histories
@@ -36,9 +35,9 @@ _KNOWN_FORMATS = {
 
 
 def check_output(target: str, *, force: bool, formats: tuple[str, ...] = ()) -> None:
-    """Refuse, before any work is done, an output that could not be put in place after it.
+    """Reject an output that could not be written, before any work is done.
 
-    With `formats`, also a name that promises another format: whoever reads the file by its name would fail on it.
+    With `formats`, also reject a name with the suffix of another format, which would mislead its readers.
     """
     if target == STANDARD_STREAM:
         if not sys.stdout.writable():
@@ -50,7 +49,7 @@ def check_output(target: str, *, force: bool, formats: tuple[str, ...] = ()) -> 
         raise OutputError(f"-o takes the name of a file, found {one_line(repr(target))}")
     if formats:
         _check_format(target, formats)
-    # os.path, not Path: it takes a name too long for the system as absent, where Path raises.
+    # os.path, not Path: for a name too long for the system, os.path returns False and Path raises.
     if os.path.isdir(target):
         raise OutputError(f"{one_line(target)} is a folder: -o takes the name of a file")
     if os.path.exists(target) and not _is_special(target) and not force:
@@ -59,7 +58,7 @@ def check_output(target: str, *, force: bool, formats: tuple[str, ...] = ()) -> 
     folder = os.path.dirname(os.path.realpath(target) if is_link else target) or "."
     if not os.path.isdir(folder):
         raise OutputError(
-            f"{one_line(target)} cannot be written: the folder {one_line(folder)} does not exist; make it first"
+            f"{one_line(target)} cannot be written: the folder {one_line(folder)} does not exist; create it first"
         )
     if not os.access(folder, os.W_OK) and not _is_special(target):
         raise OutputError(f"{one_line(target)} cannot be written: no permission to write into {one_line(folder)}")
@@ -67,7 +66,7 @@ def check_output(target: str, *, force: bool, formats: tuple[str, ...] = ()) -> 
         os.lstat(target)
     except FileNotFoundError:
         pass
-    except OSError as error:  # a name too long, links in a circle
+    except OSError as error:  # the name is too long, or links form a circle
         raise OutputError(f"{one_line(target)} cannot be written: {_reason(error)}") from error
 
 
@@ -82,7 +81,7 @@ def _check_format(target: str, formats: tuple[str, ...]) -> None:
 
 @contextlib.contextmanager
 def atomic_output(target: str, *, force: bool, formats: tuple[str, ...] = ()) -> Iterator[BinaryIO]:
-    """A binary file to write into; it becomes `target` when the block ends without an exception."""
+    """Yield a binary file, which becomes `target` when the block ends without an exception."""
     check_output(target, force=force, formats=formats)
     try:
         if target == STANDARD_STREAM:
@@ -95,7 +94,7 @@ def atomic_output(target: str, *, force: bool, formats: tuple[str, ...] = ()) ->
             with open(target, "wb") as device:
                 yield device
         else:
-            # Through a symbolic link: replace what it points to, not the link.
+            # Replace what a symbolic link points to, not the link.
             with _replacing(Path(os.path.realpath(target))) as file:
                 yield file
     except BrokenPipeError:
@@ -107,8 +106,8 @@ def atomic_output(target: str, *, force: bool, formats: tuple[str, ...] = ()) ->
 
 @contextlib.contextmanager
 def _replacing(target: Path) -> Iterator[BinaryIO]:
-    # Not the whole name: a name as long as the system allows has no room for more. The number tells apart the
-    # outputs that this process writes at once.
+    # The name is cut, because one of the maximum length cannot be extended. The number distinguishes outputs that
+    # this process writes at the same time.
     temporary = target.with_name(f".{target.name[:50]}.{os.getpid()}-{next(_NUMBERS)}.tmp")
     try:
         with open(temporary, "wb") as file:
@@ -118,7 +117,7 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:  # Ctrl-C and SIGTERM too: nothing half-written stays behind
+    except BaseException:  # also Ctrl-C and SIGTERM: remove the partial file
         with contextlib.suppress(FileNotFoundError):
             temporary.unlink()
         raise
@@ -126,7 +125,7 @@ def _replacing(target: Path) -> Iterator[BinaryIO]:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make the rename itself survive a power cut, where the system allows a folder to be synced."""
+    """Make the rename survive a power cut, if the system can sync a folder."""
     with contextlib.suppress(OSError):
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -136,7 +135,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _is_name(target: str) -> bool:
-    """Whether the system could have a file of that name."""
+    """Whether the system allows a file of that name."""
     try:
         return target != "" and b"\0" not in os.fsencode(target)
     except UnicodeEncodeError:
@@ -144,11 +143,11 @@ def _is_name(target: str) -> bool:
 
 
 def _is_special(path: str) -> bool:
-    """A device or a named pipe: written to directly; replacing it by a file would destroy it."""
+    """Whether the path is a device or a named pipe: it is written to directly, since a rename would replace it."""
     return os.path.exists(path) and not os.path.isfile(path) and not os.path.isdir(path)
 
 
 def _reason(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
-        return "the disk is full; free some space, or choose another place with -o"
+        return "the disk is full; free some space, or choose another location with -o"
     return one_line(error.strerror or error)

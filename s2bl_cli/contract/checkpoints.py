@@ -1,9 +1,9 @@
-"""The checkpoint file: a training run in the middle, as a nested dictionary of arrays and plain values.
+"""The checkpoint file: the state of an unfinished training run, as a nested dictionary of arrays and plain values.
 
     {"kind": "checkpoint", "version": 2, "lineage": {...}, "content": {...}, "digest": "…"}
 
-The lineage is that of the run: its settings and the digests of its inputs. A run goes on only from a checkpoint
-of the same run. Arrays are tensors of the file, named by their path in the content; the digest covers all of it.
+The lineage is that of the run: its settings and the digests of its inputs. A run resumes only from its own
+checkpoint. Arrays are tensors of the file, named by their path in the content. The digest covers the whole content.
 """
 
 import hashlib
@@ -20,13 +20,13 @@ from s2bl_cli.contract.tensor_files import Tensors, read_tensors, write_tensors
 from s2bl_cli.errors import ContractError, one_line
 
 REMEDY = "drop --resume to start over"
-_ARRAY = "tensor:"  # stands in the document where the array was, before its path
+_ARRAY = "tensor:"  # replaces an array in the document; the tensor's name follows
 
 Content = dict[str, Any]
 
 
 def write_checkpoint(run: Step, content: Content, target: str) -> None:
-    """Replaces the one before, atomically: a run that is killed while it writes keeps the older one."""
+    """Replace the previous checkpoint atomically: a run that is killed while writing keeps the previous one."""
     tensors: Tensors = {}
     plain = _without_arrays(content, "", tensors)
     body = {"content": plain, "digest": _digest(plain, tensors)}
@@ -34,27 +34,27 @@ def write_checkpoint(run: Step, content: Content, target: str) -> None:
 
 
 def read_checkpoint(name: str, run: Step) -> Content:
-    """The content, if it is of this run."""
+    """The content, if the checkpoint is from this run."""
     with open_input(name) as file:
         made_by, content = read_any_checkpoint(file)
         if made_by.inputs != run.inputs:
-            raise ContractError(f"{file.name} is of another log: give the same log as before, or {REMEDY}")
+            raise ContractError(f"{file.name} is from a run on another log: pass the same log, or {REMEDY}")
         differing = list(_differing({"version of s2bl": made_by.version, **made_by.settings},
                                     {"version of s2bl": run.version, **run.settings}))  # fmt: skip
         if differing:
             raise ContractError(
-                f"{file.name} is of other settings ({one_line('; '.join(differing[:3]))}): give the same flags as "
-                f"before, or {REMEDY}"
+                f"{file.name} is from a run with other settings ({one_line('; '.join(differing[:3]))}): pass the "
+                f"same flags, or {REMEDY}"
             )
         return content
 
 
 def read_any_checkpoint(file: InputFile) -> tuple[Step, Content]:
-    """The run and its content, of whichever run."""
+    """The run and its content, for a checkpoint of any run."""
     document, tensors = read_tensors(file, "checkpoint", REMEDY)
     expect_kind(document, KIND_CHECKPOINT, file.name)
     if document["version"] < VERSIONS[KIND_CHECKPOINT]:
-        raise ContractError(f"{file.name} is of an older s2bl; {REMEDY}")
+        raise ContractError(f"{file.name} is from an older version of s2bl; {REMEDY}")
     plain = document.get("content")
     if not isinstance(plain, dict) or document.get("digest") != _digest(plain, tensors):
         raise damaged_checkpoint(file.name)
@@ -68,10 +68,10 @@ def damaged_checkpoint(name: str) -> ContractError:
     return ContractError(f"{name} is damaged; {REMEDY}")
 
 
-def _differing(then: Mapping[str, Any], now: Mapping[str, Any]) -> Iterator[str]:
-    for name in {**then, **now}:
-        if then.get(name) != now.get(name):
-            yield f"{name} was {then.get(name)}, is {now.get(name)}"
+def _differing(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator[str]:
+    for name in {**saved, **current}:
+        if saved.get(name) != current.get(name):
+            yield f"{name} was {saved.get(name)}, is {current.get(name)}"
 
 
 def _without_arrays(value: Any, path: str, tensors: Tensors) -> Any:

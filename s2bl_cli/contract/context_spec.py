@@ -1,4 +1,4 @@
-"""What one context is: its dtype and its shape."""
+"""The dtype and shape of a context."""
 
 import math
 from collections.abc import Mapping
@@ -19,7 +19,7 @@ class ContextSpec:
 
     dtype: str
     shape: tuple[int, ...]
-    names: tuple[str, ...] = ()  # of the features, where they came as named columns
+    names: tuple[str, ...] = ()  # of the features, if they were read from named columns
 
     @property
     def features(self) -> int:
@@ -33,12 +33,12 @@ class ContextSpec:
         return f"{'×'.join(str(n) for n in self.shape)} {self.dtype}"
 
     def fits(self, other: "ContextSpec") -> bool:
-        """Whether a policy for one can see the other. Features with names must be the same ones in the same order."""
+        """Whether a policy for one spec accepts contexts of the other. If both have feature names, they must agree."""
         same_names = self.names == other.names or not self.names or not other.names
         return (self.dtype, self.shape) == (other.dtype, other.shape) and same_names
 
     def described(self) -> str:
-        """With the names, for telling two of the same shape apart."""
+        """With the feature names, to distinguish specs of the same shape."""
         return f"{self} ({', '.join(self.names)})" if self.names else str(self)
 
     def encode(self) -> dict[str, Any]:
@@ -46,7 +46,7 @@ class ContextSpec:
 
 
 def decode_context_spec(value: Any, subject: str) -> ContextSpec:
-    """The spec in a document; every bound is checked, because sizes are allocated from it."""
+    """The spec in a document. Every bound is checked, because memory is allocated by it."""
     dtype = value.get("dtype") if isinstance(value, Mapping) else None
     shape = value.get("shape") if isinstance(value, Mapping) else None
     if dtype not in DTYPES:
@@ -60,8 +60,8 @@ def decode_context_spec(value: Any, subject: str) -> ContextSpec:
         or math.prod(shape) > MAX_FEATURES
     ):
         raise ContractError(
-            f"{subject}: context shape must be 1 to 4 whole numbers from 1 on, {MAX_FEATURES} features at most, "
-            f"found {one_line(shape, 60)}"
+            f"{subject}: context shape must be 1 to 4 whole numbers of 1 or more with at most {MAX_FEATURES} "
+            f"features, found {one_line(shape, 60)}"
         )
     return ContextSpec(dtype, tuple(shape), _decoded_names(value.get("names"), math.prod(shape), subject))
 
@@ -71,6 +71,6 @@ def _decoded_names(names: Any, features: int, subject: str) -> tuple[str, ...]:
         return ()
     if not isinstance(names, list) or len(names) != features or not all(isinstance(name, str) for name in names):
         raise ContractError(
-            f"{subject}: context names must be {features} texts, one a feature, found {one_line(names, 60)}"
+            f"{subject}: context names must be {features} strings, one per feature, found {one_line(names, 60)}"
         )
     return tuple(names)

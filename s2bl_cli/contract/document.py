@@ -1,9 +1,9 @@
 """The metadata document: one JSON object, under the single key `s2bl`, in every file that s2bl writes.
 
-    {"kind": "logs" | "policy" | …, "version": 1, "lineage": {...}, ...what the kind needs}
+    {"kind": "logs" | "policy" | …, "version": 1, "lineage": {...}, ...further keys by kind}
 
-In Parquet it is schema metadata; in safetensors it is header metadata. Files that other tools made have
-none. A kind's version rises when a reader of the old form would misread the new one.
+It is schema metadata in Parquet and header metadata in safetensors. Files of other tools have no document. The version
+of a kind is incremented if a reader of the old version would misread the new one.
 """
 
 import json
@@ -33,13 +33,13 @@ _MADE_BY = {
 
 
 def encode_document(kind: str, lineage: Step, body: Mapping[str, Any]) -> str:
-    """The document as text: keys sorted, no spaces, so that equal documents are equal bytes."""
+    """The document as text. Keys are sorted and there are no spaces, so equal documents have equal bytes."""
     document = {"kind": kind, "version": VERSIONS[kind], "lineage": encode_step(lineage), **body}
     return json.dumps(document, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
 
 def decode_document(raw: bytes | str, subject: str) -> dict[str, Any]:
-    """The document of any kind, its version checked and its lineage decoded into a `Step`."""
+    """A document of any kind, with its version checked and its lineage decoded into a `Step`."""
     try:
         document = strict_json(raw)
     except (ValueError, RecursionError) as error:
@@ -50,28 +50,32 @@ def decode_document(raw: bytes | str, subject: str) -> dict[str, Any]:
         raise ContractError(f"{subject}: its s2bl document is not a JSON object; make the file again")
     version = document.get("version")
     if not isinstance(version, int) or isinstance(version, bool) or version < 1:
-        raise ContractError(f"{subject}: contract version {one_line(version, 40)!r} is not a whole number from 1 on")
+        raise ContractError(
+            f"{subject}: contract version must be a whole number of 1 or more, found {one_line(version, 40)!r}"
+        )
     kind = document.get("kind")
     if not isinstance(kind, str) or kind not in VERSIONS:
-        raise ContractError(f"{subject}: its kind is {one_line(kind, 40)!r}, not one of {', '.join(VERSIONS)}")
+        raise ContractError(f"{subject}: kind must be one of {', '.join(VERSIONS)}, found {one_line(kind, 40)!r}")
     if version > VERSIONS[kind]:
         raise ContractError(
-            f"{subject}: it has contract version {one_line(version, 40)} "
-            f"and this s2bl reads up to {VERSIONS[kind]}: upgrade s2bl"
+            f"{subject}: it has contract version {one_line(version, 40)}, "
+            f"but this s2bl reads up to {VERSIONS[kind]}: upgrade s2bl"
         )
     document["lineage"] = decode_step(document.get("lineage"), subject)
     return document
 
 
 def strict_json(raw: bytes | str) -> Any:
-    """ValueError or RecursionError where it is no JSON, or none that a file could carry on."""
+    """Parse JSON. Raises ValueError or RecursionError if it is invalid or could not be written again."""
     value = json.loads(raw)
-    json.dumps(value, ensure_ascii=False, allow_nan=False).encode()  # NaN, infinity, lone surrogates: Python reads them
+    json.dumps(
+        value, ensure_ascii=False, allow_nan=False
+    ).encode()  # rejects NaN, infinity and lone surrogates, which json.loads accepts
     return value
 
 
 def expect_kind(document: Mapping[str, Any], kind: str, subject: str) -> None:
-    """Refuse a file of another kind, saying which command makes the right one."""
+    """Reject a file of another kind, and name the command that makes the right one."""
     if document["kind"] != kind:
         raise ContractError(
             f"{subject}: it is a {document['kind']} file, but a {kind} file is needed here "
@@ -80,7 +84,7 @@ def expect_kind(document: Mapping[str, Any], kind: str, subject: str) -> None:
 
 
 def whole_number(document: Mapping[str, Any], key: str, subject: str, *, low: int, high: int) -> int:
-    """A whole number of the document, within bounds that keep a stranger's file from asking for the moon."""
+    """A whole number of the document. The bounds keep a crafted file from requesting huge amounts of memory."""
     value = document.get(key)
     if not isinstance(value, int) or isinstance(value, bool) or not low <= value <= high:
         raise ContractError(
@@ -90,10 +94,10 @@ def whole_number(document: Mapping[str, Any], key: str, subject: str, *, low: in
 
 
 def action_names(document: Mapping[str, Any], actions: int, subject: str) -> tuple[str, ...]:
-    """What each action stands for; empty where the document does not say."""
-    named = document.get("action_names")
-    if named is None:
+    """The name of each action; empty if the document has none."""
+    names = document.get("action_names")
+    if names is None:
         return ()
-    if not isinstance(named, list) or len(named) != actions or not all(isinstance(name, str) for name in named):
-        raise ContractError(f"{subject}: action_names in its document must be {actions} texts; make the file again")
-    return tuple(named)
+    if not isinstance(names, list) or len(names) != actions or not all(isinstance(name, str) for name in names):
+        raise ContractError(f"{subject}: action_names in its document must be {actions} strings; make the file again")
+    return tuple(names)

@@ -1,7 +1,7 @@
 """The history file: learning curves as tidy Parquet, one row per (run, epoch, quantity).
 
-A run is one policy that `s2bl train` made. Its quantities are what the loop gathered: the loss and its two
-terms on the epoch's batches, and with --patience the estimate on held-out rows.
+A run is one policy trained by `s2bl train`. Its quantities are the loss and its two terms on the epoch's batches, and
+with --patience the estimate on held-out rows.
 """
 
 from collections.abc import Sequence
@@ -22,7 +22,7 @@ class HistoryRow:
     policy: str  # the name of the policy's file
     method: str
     seed: int
-    settings: str  # of the training: see settings_text.py
+    settings: str  # training settings: see settings_text.py
     epoch: int  # from 1
     quantity: str  # loss, risk, regulariser, snips, …
     value: float
@@ -41,5 +41,5 @@ def read_history(names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
 
 
 def read_history_files(files: Sequence[InputFile]) -> tuple[pa.Table, list[Step]]:
-    """As `read_history`, of files that are open already."""
+    """Like `read_history`, for files that are open already."""
     return _FILE.read_files(files)

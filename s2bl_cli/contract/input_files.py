@@ -1,6 +1,6 @@
 """Inputs: names, globs, folders and `-` become files that can be opened, hashed and read.
 
-Not for what is inside them: that is `parquet_files`, `tensor_files` and what builds on them.
+Their content is handled by `parquet_files`, `tensor_files` and the modules that use those.
 """
 
 import contextlib
@@ -23,20 +23,20 @@ from s2bl_cli.errors import InputFileError, one_line
 
 @dataclass(frozen=True)
 class InputFile:
-    """One readable, seekable input. `name` is for people; `base_name` goes into lineages and output names."""
+    """One readable, seekable input. Messages use `name`; lineages and output names use `base_name`."""
 
     name: str
     path: str
     base_name: str
-    folder: str | None = None  # as it was typed, where the file is one of a folder's
+    folder: str | None = None  # the folder argument that the file came from, as typed
 
     def open(self) -> pa.NativeFile:
-        """A seekable handle, to be closed by the caller. No input is opened in another way.
+        """A seekable handle, which the caller closes. Every input is opened here.
 
-        No memory map: a file cut short while it is mapped kills the process instead of raising.
+        Files are not memory-mapped: if a mapped file is truncated, the process is killed instead of raising an error.
         """
         with self.read_errors():
-            return pa.OSFile(os.fsencode(self.path), "rb")  # to Linux, a name is any bytes
+            return pa.OSFile(os.fsencode(self.path), "rb")  # on Linux a name may be any bytes
 
     def sha256(self) -> str:
         with self.read_errors(), self.open() as handle:
@@ -47,13 +47,13 @@ class InputFile:
             return bytes(handle.read(count))
 
     def read(self) -> bytes:
-        """All of it."""
+        """The whole content."""
         with self.read_errors(), self.open() as handle:
             return bytes(handle.read())
 
     @contextlib.contextmanager
     def read_errors(self) -> Iterator[None]:
-        """It opened before; a disk may fail and a file may go at any time after."""
+        """Report read errors: a disk may fail, or a file disappear, at any time after opening."""
         try:
             yield
         except OSError as error:
@@ -63,18 +63,18 @@ class InputFile:
 
 @contextlib.contextmanager
 def open_inputs(names: Sequence[str], *, folders: bool = False) -> Iterator[list[InputFile]]:
-    """Open every file that the names stand for. With `folders`, a folder stands for the Parquet files in it."""
+    """Open every file that the names match. With `folders`, a folder matches the Parquet files in it."""
     with contextlib.ExitStack() as stack:
         files = []
         if list(names).count(STANDARD_STREAM) > 1:
-            raise InputFileError("- (stdin) can be given once only")
+            raise InputFileError("- (stdin) can be given only once")
         for name in names:
             if name == STANDARD_STREAM:
                 files.append(InputFile("stdin", stack.enter_context(_stdin()), "stdin"))
             else:
                 folder = name if os.path.isdir(name) else None
                 for path in _expand(name, folders=folders):
-                    # Not the name's last part: one_line cuts a long path short.
+                    # From the path, not from the name: one_line truncates long paths.
                     base_name = one_line(Path(path).name, 255)
                     files.append(InputFile(one_line(path), stack.enter_context(_seekable(path)), base_name, folder))
         yield files
@@ -82,16 +82,16 @@ def open_inputs(names: Sequence[str], *, folders: bool = False) -> Iterator[list
 
 @contextlib.contextmanager
 def open_input(name: str) -> Iterator[InputFile]:
-    """Open one file, which must be one file."""
+    """Open a name that must match exactly one file."""
     with open_inputs([name]) as files:
         if len(files) != 1:
-            raise InputFileError(f"{one_line(name)} stands for {len(files)} files, but one is needed here")
+            raise InputFileError(f"{one_line(name)} matches {len(files)} files, but one is needed here")
         yield files[0]
 
 
 def _expand(name: str, *, folders: bool) -> list[str]:
     path = Path(name)
-    if os.path.isdir(name):  # unlike Path's, it takes a name too long for the system as absent
+    if os.path.isdir(name):  # not Path.is_dir, which raises for a name too long for the system
         if not folders:
             raise InputFileError(f"{one_line(name)} is a folder, but a file is needed here")
         paths = sorted(
@@ -100,7 +100,7 @@ def _expand(name: str, *, folders: bool) -> list[str]:
             if not any(part.startswith(".") for part in p.relative_to(path).parts)
         )
         if not paths:
-            raise InputFileError(f"{one_line(name)} is a folder with no *.parquet file in it")
+            raise InputFileError(f"{one_line(name)} is a folder without *.parquet files")
         return paths
     if os.path.exists(name) or not glob.has_magic(name):
         return [name]
@@ -115,7 +115,7 @@ def _expand(name: str, *, folders: bool) -> list[str]:
 
 @contextlib.contextmanager
 def _seekable(path: str) -> Iterator[str]:
-    """The path itself, or a spooled copy where the path is a pipe (`<(command)` in a shell)."""
+    """The path itself, or that of a spooled copy if the path is a pipe (`<(command)` in a shell)."""
     with _open(path) as handle:
         if not handle.seekable():
             with _spooled(handle) as spool_path:
@@ -144,7 +144,7 @@ def _stdin() -> Iterator[str]:
 
 @contextlib.contextmanager
 def _spooled(stream: BinaryIO) -> Iterator[str]:
-    """Parquet is read from its end, and a pipe has none until it closes: copy it to a temporary file."""
+    """Copy a pipe to a temporary file: Parquet is read from its end, which a pipe has only when it closes."""
     with tempfile.NamedTemporaryFile(prefix="s2bl-", suffix=".spool") as spool:
         try:
             shutil.copyfileobj(stream, spool, 1 << 20)
@@ -152,6 +152,7 @@ def _spooled(stream: BinaryIO) -> Iterator[str]:
         except OSError as error:
             folder = one_line(tempfile.gettempdir())
             raise InputFileError(
-                f"the piped input cannot be kept in {folder}: {one_line(error)}; set TMPDIR to a roomier folder"
+                f"the piped input cannot be stored in {folder}: {one_line(error)}; set TMPDIR to a folder with more "
+                f"space"
             ) from error
         yield spool.name

@@ -1,8 +1,8 @@
 """Where a file came from: the command that made it, its settings, and the digests of its inputs.
 
-A lineage is a tree: a `Step` has `Source`s, and a source that s2bl made carries the step that made it.
-It holds no time, no path and no output name, so equal inputs give equal bytes; only files that s2bl
-did not make are named, by their base name, because nothing else tells a reader what they were.
+A lineage is a tree: a `Step` has `Source`s, and a source that s2bl made includes the step that made it. It has no
+times, paths or output names, so equal inputs give equal bytes. Only files that s2bl did not make are named, by their
+base name, because nothing else identifies them to a reader.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ from s2bl_cli import __version__
 from s2bl_cli.errors import ContractError, one_line
 from s2bl_cli.registry import DATASETS
 
-MAX_DEPTH = 32  # a chain of commands this long is no honest file; it also bounds the recursion on strangers' files
+MAX_DEPTH = 32  # no real chain of commands is this long; also bounds the recursion on untrusted files
 
-DATA_DIR_VARIABLE = "S2BL_DATA_DIR"  # names the folder with the data sets' files, for make-logs and printed commands
+DATA_DIR_VARIABLE = "S2BL_DATA_DIR"  # the folder of the data sets' files, for make-logs and printed commands
 
-_MAX_WORD = 10_000  # of a command line: a cut word would make another command of it
+_MAX_WORD = 10_000  # of a command line: a truncated word would change the command
 
-_DATASETS_WITHOUT_FILES = ("sample", "table")  # one is part of s2bl, the other is a file of its own
+_DATASETS_WITHOUT_FILES = ("sample", "table")  # the first is part of s2bl, the second is an input file
 
 _FLAG = re.compile(r"[a-z][a-z0-9-]*")
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -49,7 +49,7 @@ class Step:
     inputs: tuple[Source, ...] = ()
 
     def origin(self, command: str) -> Step | None:
-        """The nearest step of that command on the way back along the first inputs, this step included."""
+        """The nearest step of that command, from this step backwards along the first inputs."""
         step: Step | None = self
         while step is not None and step.command != command:
             step = step.inputs[0].step if step.inputs else None
@@ -65,7 +65,7 @@ def all_sources(inputs: Iterable[Source]) -> Iterator[Source]:
 
 
 def step_of(command: str, settings: Mapping[str, Any], inputs: tuple[Source, ...] = ()) -> Step:
-    """The step that this version of s2bl is about to take."""
+    """A step of this version of s2bl."""
     if any(source.step is not None and _depth(source.step) >= MAX_DEPTH for source in inputs):
         raise ContractError(f"{command}: its input is {MAX_DEPTH} steps from its origin; start from an earlier file")
     return Step(command, dict(settings), __version__, inputs)
@@ -93,7 +93,7 @@ def encode_step(step: Step) -> dict[str, Any]:
 
 
 def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
-    """The step in a file's document; the file may be a stranger's, so nothing about it is taken on trust."""
+    """The step in a file's document. The file may be untrusted, so every value is checked."""
 
     def fault(what: str) -> ContractError:
         return ContractError(f"{subject}: its lineage is damaged ({what}); make the file again with s2bl")
@@ -108,7 +108,7 @@ def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
     if not isinstance(version, str):
         raise fault("version is not text")
     if not is_plain_settings(settings):
-        raise fault("settings are not plain values by flag name")
+        raise fault("settings do not map flag names to plain values")
     if not isinstance(inputs, list):
         raise fault("inputs are not a list")
     sources = []
@@ -127,7 +127,7 @@ def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
 
 
 def is_plain_settings(settings: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether they are plain values by flag name, as a step records them."""
+    """Whether the settings map flag names to plain values, as a step records them."""
     return isinstance(settings, dict) and all(_FLAG.fullmatch(k) and _is_plain(v) for k, v in settings.items())
 
 
@@ -140,9 +140,9 @@ def _is_plain(value: Any) -> bool:
 
 
 def command_lines(step: Step, role: str = "logs") -> list[str]:
-    """The shell commands that would remake the file, in order, with made-up names for what lies between.
+    """The shell commands that make the file again, in order, with made-up names for intermediate files.
 
-    `role` is what the file is: "policy" for one, else anything."""
+    `role` is "policy" for a policy file, and ignored otherwise."""
     names: dict[str, str] = {}
     lines: list[str] = []
 
@@ -152,14 +152,14 @@ def command_lines(step: Step, role: str = "logs") -> list[str]:
                 names[source.sha256] = source.name or f"{source.role}-{source.sha256[:8]}.{_suffix(source.role)}"
             else:
                 inputs = inputs_of(source.step)
-                # The number is the line's, taken after the inputs' lines: no two outputs share a name.
+                # Named after the line number, which is known once the inputs' lines are added: output names are unique.
                 output = f"{len(lines) + 1}-{source.step.command}.{_suffix(source.role)}"
                 lines.append(_command_line(source.step, inputs, output))
                 names[source.sha256] = output
         return names[source.sha256]
 
     def inputs_of(step: Step) -> list[tuple[str, str]]:
-        # Each once: files of another tool's folder are all called as the folder is.
+        # Without duplicates: another tool's files are all named after their folder.
         return list(dict.fromkeys((source.role, name_of(source)) for source in step.inputs))
 
     final = "policy.safetensors" if "policy" in (role, _MAKES.get(step.command)) else "out.parquet"
@@ -167,7 +167,7 @@ def command_lines(step: Step, role: str = "logs") -> list[str]:
     return lines
 
 
-_MAKES = {"train": "policy"}  # commands whose one output is no Parquet
+_MAKES = {"train": "policy"}  # commands whose only output is not Parquet
 
 
 def _suffix(role: str) -> str:
@@ -180,7 +180,7 @@ def _command_line(step: Step, inputs: list[tuple[str, str]], output: str) -> str
         words += _flag_words(flag, value)
     logs = [name for role, name in inputs if role == "logs"]
     policies = [name for role, name in inputs if role == "policy"]
-    # A table needs no word here: its name is the setting --dataset.
+    # A table is not listed: its name is the setting --dataset.
     if step.command == "make-logs":
         words += [word for name in policies for word in ("--logging-policy", name)]
         words += [word for role, name in inputs if role == "weights" for word in ("--weights", name)]
@@ -196,7 +196,7 @@ def _command_line(step: Step, inputs: list[tuple[str, str]], output: str) -> str
 
 
 def _data_dir_words(step: Step) -> str:
-    """A lineage has no folders: where the data sets' files are is up to the shell that runs the command."""
+    """The data folder as a shell variable: a lineage has no paths."""
     dataset = step.settings.get("dataset")
     if step.command != "make-logs" or dataset not in DATASETS.names or dataset in _DATASETS_WITHOUT_FILES:
         return ""

@@ -1,7 +1,6 @@
-"""Parquet inputs: opened, distinguished from other formats, and their s2bl document read.
+"""Parquet inputs: opening them, recognising other formats, and reading the s2bl document.
 
-Damage is what pyarrow reports: `parquet_errors` goes around calls of pyarrow and nothing else, so that a bug of ours is
-never reported as a damaged file.
+`parquet_errors` wraps calls of pyarrow and nothing else, so a bug in s2bl is never reported as a damaged file.
 """
 
 import contextlib
@@ -17,14 +16,14 @@ from s2bl_cli.errors import InputFileError, one_line
 
 PARQUET_MAGIC = b"PAR1"
 
-# What pyarrow's calls raise on damaged bytes: its own errors, OSError for what cannot be deserialised, and
-# UnicodeDecodeError for names that are no UTF-8.
+# What pyarrow raises on damaged bytes: its own errors, OSError if deserialisation fails, and UnicodeDecodeError for
+# names that are not UTF-8.
 PARQUET_ERRORS = (pa.ArrowException, OSError, UnicodeDecodeError)
 
 
 @contextlib.contextmanager
 def parquet_errors(name: str) -> Iterator[None]:
-    """Around calls of pyarrow that read the file: what they raise is damage."""
+    """Wrap calls of pyarrow that read the file: report their exceptions as damage."""
     try:
         yield
     except PARQUET_ERRORS as error:
@@ -37,24 +36,24 @@ def damaged(name: str, reason: object) -> InputFileError:
 
 @contextlib.contextmanager
 def open_parquet(file: InputFile, *, verify: bool = False) -> Iterator[pq.ParquetFile]:
-    """Open as Parquet, saying in which way a file is none. `verify` also checks the pages' checksums."""
+    """Open as Parquet, or report what the file is instead. `verify` also checks the page checksums."""
     with file.open() as handle:
         with file.read_errors():
             _check_format(file, handle)
         with parquet_errors(file.name):
-            # No pre-buffering: it would hold whole row groups, and foreign files may have only one.
+            # No pre-buffering: it keeps whole row groups in memory, and files of other tools may have only one.
             parquet = pq.ParquetFile(handle, pre_buffer=False, buffer_size=1 << 20, page_checksum_verification=verify)
         yield parquet
 
 
 def read_document(file: InputFile) -> dict[str, Any] | None:
-    """The document, of any kind; None for a file that another tool made."""
+    """The document, of any kind; None for a file of another tool."""
     with open_parquet(file) as parquet:
         return document_of(parquet, file)
 
 
 def document_of(parquet: pq.ParquetFile, file: InputFile) -> dict[str, Any] | None:
-    """As `read_document`, of a file that is open already."""
+    """Like `read_document`, for a file that is open already."""
     with parquet_errors(file.name):
         metadata = parquet.schema_arrow.metadata or {}
     raw = metadata.get(KEY.encode())
@@ -64,7 +63,7 @@ def document_of(parquet: pq.ParquetFile, file: InputFile) -> dict[str, Any] | No
 def _check_format(file: InputFile, handle: pa.NativeFile) -> None:
     size = handle.size()
     if size == 0:
-        hint = ": did the command before the pipe fail?" if file.name == "stdin" else ": it holds 0 bytes"
+        hint = ": did the command before the pipe fail?" if file.name == "stdin" else ": it has 0 bytes"
         raise InputFileError(f"{file.name} is empty{hint}")
     start = bytes(handle.read(200))
     if start[:4] != PARQUET_MAGIC:
@@ -79,14 +78,14 @@ def _check_format(file: InputFile, handle: pa.NativeFile) -> None:
 
 
 def _format_hint(start: bytes) -> str:
-    """What a file that is not Parquet may be, and what to do with it."""
+    """The probable format of a file that is not Parquet, and what to do with it."""
     if start[8:9] == b"{" and b"\0" in start[:8]:
-        return ": it looks like a policy (safetensors); give it where a POLICY is asked for"
+        return ": it looks like a policy (safetensors); pass it as a POLICY"
     return text_format_hint(start)
 
 
 def text_format_hint(start: bytes) -> str:
-    """Which text format the file has, judging by its start, and what to do with it; nothing where it has none."""
+    """The text format that the file starts like, and what to do with it; empty if it is not text."""
     if start[:1] in (b"{", b"["):
         name, reader = ("JSON lines", "read_ndjson") if _is_json_lines(start) else ("JSON", "read_json")
         return f": it looks like {name}; convert it, for example with polars: pl.{reader}(…).write_parquet(…)"
@@ -98,7 +97,7 @@ def text_format_hint(start: bytes) -> str:
 
 
 def _is_json_lines(start: bytes) -> bool:
-    """One object per line: the first line is a whole one, or longer than what is looked at."""
+    """Whether there is one object per line: the first line is a whole object, or longer than `start`."""
     line, *rest = start.split(b"\n", 1)
     if not start.startswith(b"{") or line.strip() == b"{":
         return False

@@ -1,11 +1,11 @@
-"""The policy file: safetensors, whose header carries the s2bl document. No pickle, ever.
+"""The policy file: safetensors with the s2bl document in its header. Nothing is pickled.
 
     {"kind": "policy", "version": 1, "actions": 10, "context": {"dtype", "shape"},
      "model": "linear", "hidden": [...], "width": 64, "training": {"rows": …, "known": …}, "lineage": {...},
-     "action_names": [...] where the log has them, "asked": {...} where hyperparameters were selected}
+     "action_names": [...] if the log has them, "asked": {...} if hyperparameters were selected}
 
-Tensors are the network's parameters and buffers by name, the standardisation of the contexts among them,
-so whoever loads a policy applies the same one. This module knows arrays, not networks: no torch here.
+Tensors are the network's parameters and buffers by name. They include the standardisation of the contexts, so a loaded
+policy applies the same one. This module handles arrays, not networks, and does not import torch.
 """
 
 from collections.abc import Mapping
@@ -30,7 +30,7 @@ MAX_WIDTH = 1 << 14
 
 @dataclass(frozen=True)
 class NetworkSpec:
-    """What it takes to build the network again: the model's name and its sizes."""
+    """What is needed to rebuild the network: the model's name and its sizes."""
 
     model: str
     context: ContextSpec
@@ -39,39 +39,41 @@ class NetworkSpec:
     width: int = 64  # channels of the first block, for models that have blocks
 
     def misfit(self, actions: int, context: ContextSpec, whose: str) -> str | None:
-        """What keeps such a policy from seeing these contexts and choosing among these actions; None if nothing."""
+        """Why such a policy cannot be applied to these contexts and actions; None if it can."""
         if self.actions != actions:
-            return f"its actions are {self.actions}, {whose} {actions}"
+            return f"its number of actions is {self.actions}, {whose} is {actions}"
         if not self.context.fits(context):
-            return f"its contexts are {one_line(self.context.described())}, {whose} {one_line(context.described())}"
+            return f"its contexts are {one_line(self.context.described())}, {whose} are {one_line(context.described())}"
         return None
 
 
 @dataclass(frozen=True)
 class Policy:
-    """A trained policy as a file holds it."""
+    """A trained policy, as stored in a file."""
 
     network: NetworkSpec
-    training_rows: int  # rows of the train split it learned from
-    training_known: int  # those of them whose feedback was known
+    training_rows: int  # train rows that it was trained on
+    training_known: int  # of these, rows with feedback
     lineage: Step
     tensors: Tensors
-    action_names: tuple[str, ...] = ()  # what each action stands for, as the log said it; none where it did not
-    asked: Mapping[str, Any] = field(default_factory=dict)  # settings whose outcome the lineage has
+    action_names: tuple[str, ...] = ()  # one per action, from the log; empty if the log has none
+    asked: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # settings as requested, if the lineage has the selected values
 
     def misfit(self, actions: int, context: ContextSpec, names: tuple[str, ...], whose: str) -> str | None:
-        """As `NetworkSpec.misfit`, and what the actions stand for, where both sides say it."""
-        misfit = self.network.misfit(actions, context, whose)
-        if misfit is not None or not self.action_names or not names or self.action_names == names:
-            return misfit
+        """Like the method of `NetworkSpec`; also compares the action names, if both sides have them."""
+        mismatch = self.network.misfit(actions, context, whose)
+        if mismatch is not None or not self.action_names or not names or self.action_names == names:
+            return mismatch
         pairs = enumerate(zip(self.action_names, names, strict=True))
         action, (ours, theirs) = next((i, pair) for i, pair in pairs if pair[0] != pair[1])
-        return f"its action {action} is {one_line(ours, 40)!r}, {whose} {one_line(theirs, 40)!r}"
+        return f"its action {action} is {one_line(ours, 40)!r}, {whose} is {one_line(theirs, 40)!r}"
 
 
 @dataclass(frozen=True)
 class LoadedPolicy:
-    """A policy with the name and the digest of the file it came from."""
+    """A policy with the name and digest of its file."""
 
     name: str
     policy: Policy
@@ -102,7 +104,7 @@ def read_policy(name: str) -> LoadedPolicy:
 
 
 def read_policy_file(file: InputFile) -> LoadedPolicy:
-    """As `read_policy`, of a file that is open already."""
+    """Like `read_policy`, for a file that is open already."""
     document, tensors = read_tensors(file, "policy", "s2bl train makes them")
     policy = _decode_policy(document, tensors, file.name)
     return LoadedPolicy(file.base_name, policy, Source("policy", file.sha256(), None, policy.lineage))
@@ -123,10 +125,12 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
         raise ContractError(f"{subject}: training in its document must be an object, found {one_line(training, 40)}")
     for name, tensor in tensors.items():
         if tensor.dtype.kind == "f" and not np.isfinite(tensor).all():
-            raise ContractError(f"{subject}: tensor {one_line(name, 60)} holds NaN or infinity; train the policy again")
+            raise ContractError(
+                f"{subject}: tensor {one_line(name, 60)} contains NaN or infinity; train the policy again"
+            )
     asked = document.get("asked", {})
     if not is_plain_settings(asked):
-        raise ContractError(f"{subject}: asked in its document must be plain values by flag name; train it again")
+        raise ContractError(f"{subject}: asked in its document must map flag names to plain values; train it again")
     actions = whole_number(document, "actions", subject, low=1, high=MAX_ACTIONS)
     return Policy(
         NetworkSpec(

@@ -1,8 +1,8 @@
-"""Action probabilities that another tool made: a Parquet with one row a decision, aligned with the rows of a log.
+"""Action probabilities of another tool: a Parquet file with one row per decision, in the order of the log's rows.
 
-    one column of lists, fixed-size lists, or float32 binary, one value an action;  or columns p0, p1, … one an action
+    a column of lists, fixed-size lists or float32 binary, one value per action; or a column per action: p0, p1, …
 
-Read in pieces: a file of many actions is large.
+The file is read in batches, because it is large if there are many actions.
 """
 
 import contextlib
@@ -24,7 +24,7 @@ from s2bl_cli.contract.logs.decoding import row_group_sizes, stream_batches
 from s2bl_cli.contract.parquet_files import PARQUET_MAGIC, damaged, document_of, open_parquet
 from s2bl_cli.errors import ContractError, one_line
 
-SUM_TOLERANCE = 1e-3  # float32 sums over thousands of actions; unnormalised scores are off by far more
+SUM_TOLERANCE = 1e-3  # error of float32 sums over thousands of actions; unnormalised scores deviate far more
 
 Floats = npt.NDArray[np.float32]
 Mask = npt.NDArray[np.bool_]
@@ -32,7 +32,7 @@ Mask = npt.NDArray[np.bool_]
 
 @dataclass(frozen=True)
 class ProbabilityFile:
-    """What is known of it before its values are read. `columns` is one list column, or p0, p1, …"""
+    """A file whose schema is checked, but not its values yet. `columns` is one list column, or p0, p1, …"""
 
     file: InputFile
     columns: tuple[str, ...]
@@ -48,24 +48,24 @@ class ProbabilityFile:
         return len(self.columns) > 1 or self.columns == ("p0",)
 
     def batches(self, actions: int, batch_rows: int) -> Iterator[Floats]:
-        """(rows, actions) pieces in row order, each value checked."""
-        at = 0
+        """Checked values in row order: arrays of (rows, actions)."""
+        first_row = 0
         with open_parquet(self.file) as parquet:
             row_groups = range(parquet.num_row_groups)
             for batch in stream_batches(parquet, self.file, batch_rows, self.columns, row_groups):
-                values = self._values(batch, actions, at)
-                self._check(values, at)
-                at += batch.num_rows
+                values = self._values(batch, actions, first_row)
+                self._check(values, first_row)
+                first_row += batch.num_rows
                 yield values
 
-    def _values(self, batch: pa.RecordBatch, actions: int, at: int) -> Floats:
+    def _values(self, batch: pa.RecordBatch, actions: int, first_row: int) -> Floats:
         if self.is_wide:
             self._check_actions(len(self.columns), actions)
             return np.stack([_floats(batch.column(name)) for name in self.columns], axis=1)
         column = batch.column(self.columns[0])
         if column.null_count:
-            first = at + int(np.argmax(column.is_null()))
-            raise ContractError(f"{self.name}: probabilities must not be null: row {first} is")
+            null_row = first_row + int(np.argmax(column.is_null()))
+            raise ContractError(f"{self.name}: probabilities must not be null, found null in row {null_row}")
         if pa.types.is_fixed_size_binary(column.type):
             self._check_actions(column.type.byte_width / 4, actions)
             return fixed_binary_view(column, np.dtype(np.float32))
@@ -74,19 +74,19 @@ class ProbabilityFile:
             self._check_actions(length, actions)
         return _floats(pc.list_flatten(column)).reshape(len(column), actions)
 
-    def _check_actions(self, found: float, actions: int) -> None:
-        if found != actions:
-            raise ContractError(f"{self.name}: its actions are {found:g}, the log's {actions}")
+    def _check_actions(self, number: float, actions: int) -> None:
+        if number != actions:
+            raise ContractError(f"{self.name}: its number of actions is {number:g}, the log's is {actions}")
 
-    def _check(self, values: Floats, at: int) -> None:
+    def _check(self, values: Floats, first_row: int) -> None:
         with np.errstate(invalid="ignore", over="ignore"):
             sums = values.sum(axis=1)
             bad = ~((np.abs(sums - 1) <= SUM_TOLERANCE) & (values >= 0).all(axis=1))
         if bad.any():
-            first = int(bad.argmax())
+            i = int(bad.argmax())
             raise ContractError(
-                f"{self.name}: each row must hold probabilities that sum to 1: {int(bad.sum()):,} rows of {len(bad):,} "
-                f"do not, the first is row {at + first} with a sum of {sums[first]:g}; normalise them"
+                f"{self.name}: each row must contain probabilities that sum to 1: {int(bad.sum()):,} of {len(bad):,} "
+                f"rows do not, the first is row {first_row + i} with a sum of {sums[i]:g}; normalise them"
             )
 
 
@@ -119,7 +119,7 @@ def _floats(column: pa.Array) -> Floats:
 
 
 def is_probability_file(name: str) -> bool:
-    """Whether a policy's name is that of a Parquet. (Only of a plain file: a pipe can be read once.)"""
+    """Whether a policy argument is a Parquet file. False for a pipe, which can be read only once."""
     if not os.path.isfile(name):
         return False
     with open_input(name) as file:
@@ -128,20 +128,20 @@ def is_probability_file(name: str) -> bool:
 
 @contextlib.contextmanager
 def open_probabilities(name: str) -> Iterator[ProbabilityFile]:
-    """Schema and row count; the values are checked when they are read."""
+    """Check the schema and count the rows. Values are checked when they are read."""
     with open_input(name) as file:
         with open_parquet(file) as parquet:
-            _refuse_own_kinds(parquet, file)
+            _reject_s2bl_files(parquet, file)
             columns, rows = _columns(parquet.schema_arrow, file), sum(row_group_sizes(parquet, file))
         yield ProbabilityFile(file, columns, rows, Source("policy", file.sha256(), file.base_name))
 
 
-def _refuse_own_kinds(parquet: pq.ParquetFile, file: InputFile) -> None:
+def _reject_s2bl_files(parquet: pq.ParquetFile, file: InputFile) -> None:
     document = document_of(parquet, file)
     if document is not None:
         raise ContractError(
-            f"{file.name} is a Parquet file of {document['kind']}, but a policy is needed here (s2bl train makes "
-            f"them), or logging, uniform, or a Parquet of action probabilities"
+            f"{file.name} is a {document['kind']} file, but a policy is needed here: a file from s2bl train, logging, "
+            f"uniform, or a Parquet file of action probabilities"
         )
 
 
@@ -154,10 +154,10 @@ def _columns(schema: pa.Schema, file: InputFile) -> tuple[str, ...]:
     lists = [field.name for field in schema if _is_list(field.type)]
     if len(lists) == 1:
         return (lists[0],)
-    found = f"{len(lists)} columns of lists" if lists else one_line(", ".join(schema.names) or "none", 80)
+    columns = f"{len(lists)} columns of lists" if lists else one_line(", ".join(schema.names) or "none", 80)
     raise ContractError(
-        f"{file.name}: a Parquet of action probabilities must have one column of lists (or float32 binary), one value "
-        f"an action, or columns p0, p1, …; found {found}"
+        f"{file.name}: a Parquet file of action probabilities must have one column of lists (or float32 binary) with "
+        f"one value per action, or columns p0, p1, …; found {columns}"
     )
 
 

@@ -1,9 +1,9 @@
 """The scores file: tidy Parquet, one row per (policy, log, metric).
 
-A row says which policy (file name and digest), by which method and from which seed it was trained, which log it was
-scored on, and the metric's value with its standard error, interval and number of rows. `settings` holds what the policy
-was trained on and how, as one JSON object, which `report` expands into columns. What does not apply is null, or not
-among the settings: the logging policy has no λ, a foreign log no τ.
+A row has the policy (file name and digest), its training method and seed, the log it was scored on, and the metric's
+value with its standard error, interval and number of rows. `settings` is a JSON object with the policy's training data
+and training settings, which `report` expands into columns. Values that do not apply are null, or absent from the
+settings: the logging policy has no λ, and a log of another tool has no τ.
 """
 
 from collections.abc import Sequence
@@ -16,8 +16,8 @@ from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.tidy_files import TidyFile
 
-LOGGING_POLICY = "logging-policy"  # the method name of the policy that made the log
-BIN = "bin"  # the interval of a histogram's share: low and high are the bin's edges, not an interval of the value
+LOGGING_POLICY = "logging-policy"  # the method name of the logging policy
+BIN = "bin"  # kind of interval of a histogram's share: low and high are the edges of the bin
 
 
 @dataclass(frozen=True)
@@ -32,16 +32,16 @@ class Score:
     seed: int | None
     split: str
     metric: str
-    label: int | None  # the class that a score by class is about, or the number of a histogram's bin
+    label: int | None  # the class, for a score by class; the bin number, for a histogram
     settings: str  # see settings_text.py
     value: float
     stderr: float | None
     low: float | None
     high: float | None
-    level: float | None  # of the interval from low to high, such as 0.95
-    interval: str | None  # how it was made: normal, bernstein, …; or bin
+    level: float | None  # confidence level of the interval from low to high, such as 0.95
+    interval: str | None  # kind of interval: normal, bernstein, …; or bin
     rows: int
-    note: str | None  # what to know of the number, in words
+    note: str | None  # remark on the value, such as the reason of a verdict
 
 
 _VERSION_1: dict[str, type] = {
@@ -63,5 +63,5 @@ def read_scores(names: Sequence[str]) -> tuple[pa.Table, list[Step]]:
 
 
 def read_scores_files(files: Sequence[InputFile]) -> tuple[pa.Table, list[Step]]:
-    """As `read_scores`, of files that are open already."""
+    """Like `read_scores`, for files that are open already."""
     return _FILE.read_files(files)

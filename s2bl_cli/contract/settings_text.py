@@ -1,9 +1,9 @@
-"""The column `settings` of scores and histories: what a policy was trained on and how, as one JSON object.
+"""The column `settings` of scores and histories: a policy's training data and training settings as a JSON object.
 
     {"dataset":"sample","epochs":10,"lam":1.0,"logs.adverse":false,"mask.rho":0.02,…}
 
-Keys are sorted and nulls left out, so that equal settings are equal texts. Values are numbers, texts and booleans.
-A new setting of a command needs no line here: whatever a lineage records is in it.
+Keys are sorted and nulls are omitted, so equal settings have equal texts. Values are numbers, strings and booleans.
+All settings that a lineage records are included, so a new setting of a command needs no change here.
 """
 
 import json
@@ -18,23 +18,23 @@ from s2bl_cli.contract.document import strict_json
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.errors import ContractError, one_line
 
-MAX_LENGTH = 1 << 20  # of a text; a real one has about two thousand characters
-MAX_COLUMNS = 1000  # different settings of a table; of more, the file is no honest one
+MAX_LENGTH = 1 << 20  # characters; typical settings have about 2,000
+MAX_COLUMNS = 1000  # different settings per table; no real file has more
 
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.-]*")
-_OF_THE_REGULARISER = ("lam", "sharpen")  # recorded for a risk alone too, where they mean nothing
+_OF_THE_REGULARISER = ("lam", "sharpen")  # also recorded for a risk alone, where they have no effect
 
 
 def encode_settings(settings: Mapping[str, Any]) -> str:
     plain = {name: value for name, value in settings.items() if value is not None}
     text = json.dumps(plain, sort_keys=True, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
     if len(text) > MAX_LENGTH:
-        raise ContractError(f"the recorded settings have {len(text):,} characters, and {MAX_LENGTH:,} can be kept")
+        raise ContractError(f"recorded settings must have at most {MAX_LENGTH:,} characters, found {len(text):,}")
     return text
 
 
 def decode_settings(text: str, subject: str) -> dict[str, Any]:
-    """The settings by name. The file may be a stranger's: anything but plain values is refused."""
+    """The settings by name. The file may be untrusted, so only plain values are accepted."""
     if len(text) > MAX_LENGTH:
         raise ContractError(f"{subject}: settings must have at most {MAX_LENGTH:,} characters, found {len(text):,}")
     try:
@@ -46,14 +46,14 @@ def decode_settings(text: str, subject: str) -> dict[str, Any]:
     for name, value in settings.items():
         if not _NAME.fullmatch(name) or not _is_plain(value):
             raise ContractError(
-                f"{subject}: settings must be numbers, texts and booleans by name, "
+                f"{subject}: settings must map names to numbers, strings and booleans, "
                 f"found {_shown(name)} with {_shown(json.dumps(value))}"
             )
     return settings
 
 
 def train_settings(step: Step) -> dict[str, Any]:
-    """What a train step recorded. A risk alone has no λ and no β, whatever was recorded."""
+    """The recorded settings of a train step, without λ and β for a risk alone."""
     settings = step_settings(step)
     if settings.get("reg") == "none":
         settings = {name: value for name, value in settings.items() if name not in _OF_THE_REGULARISER}
@@ -61,12 +61,12 @@ def train_settings(step: Step) -> dict[str, Any]:
 
 
 def step_settings(step: Step | None, prefix: str = "") -> dict[str, Any]:
-    """The recorded settings of a step. No step has none."""
+    """The recorded settings of a step; empty without a step."""
     return {} if step is None else named_settings(step.settings, prefix)
 
 
 def named_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by flag, named as columns are: `reg-rows` is `reg_rows`."""
+    """Settings by flag, with the names of columns: `reg-rows` becomes `reg_rows`."""
     return {
         prefix + name.replace("-", "_"): ",".join(map(str, value)) if isinstance(value, list) else value
         for name, value in settings.items()
@@ -75,16 +75,16 @@ def named_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, A
 
 
 def expanded_settings(table: pa.Table, types: Mapping[str, pa.DataType | None]) -> pa.Table:
-    """The table with one column per setting instead of `settings`. Each of the distinct texts is parsed once.
+    """The table with one column per setting instead of `settings`. Each distinct text is parsed once.
 
-    `types` are of columns that are there in any case, null where no row has a value. Columns without a type take their
-    values': numbers, else text. A setting that is called like a column of the table is left out.
+    Columns in `types` always exist, and are null in rows without a value. A column without a type is numeric if all its
+    values are numbers, else text. A setting with the name of a column of the table is left out.
     """
     texts = table["settings"].combine_chunks().dictionary_encode()
     documents = [decode_settings(text, "settings") for text in texts.dictionary.to_pylist()]
     names = list(dict.fromkeys((*types, *sorted({name for document in documents for name in document}))))
     if len(names) > MAX_COLUMNS:
-        raise ContractError(f"settings: {len(names):,} different ones, and {MAX_COLUMNS:,} can be shown")
+        raise ContractError(f"settings must have at most {MAX_COLUMNS:,} different names, found {len(names):,}")
     for name in names:
         if name not in table.column_names:
             column = _column(name, [document.get(name) for document in documents], types.get(name))
@@ -101,8 +101,8 @@ def _column(name: str, values: Sequence[Any], kind: pa.DataType | None) -> pa.Ar
     try:
         return pa.array(values).cast(kind, safe=pa.types.is_integer(kind))
     except pa.ArrowException as error:
-        found = ", ".join(str(value) for value in values if value is not None)
-        raise ContractError(f"settings: {name} must be {kind}, found {one_line(found, 80)}") from error
+        listed = ", ".join(str(value) for value in values if value is not None)
+        raise ContractError(f"settings: {name} must be {kind}, found {one_line(listed, 80)}") from error
 
 
 def _text(value: Any) -> str:
@@ -110,7 +110,7 @@ def _text(value: Any) -> str:
 
 
 def folded_settings(columns: pa.Table) -> pa.Array:
-    """One text per row of columns that are a setting each, as version 1 had them."""
+    """One text per row, from a table with one column per setting as in version 1."""
     names = columns.column_names
     text_of = cache(lambda row: encode_settings({n: v for n, v in zip(names, row, strict=True) if _is_finite(v)}))
     return pa.array([text_of(row) for row in zip(*columns.to_pydict().values(), strict=True)], pa.string())

@@ -1,6 +1,6 @@
-"""Files of tensors: safetensors, whose header carries the s2bl document. No pickle, ever.
+"""Tensor files: safetensors with the s2bl document in its header. Nothing is pickled.
 
-Policies and checkpoints are such files. This module knows arrays, not networks: no torch here.
+Policies and checkpoints are tensor files. This module handles arrays, not networks, and does not import torch.
 """
 
 import json
@@ -21,22 +21,26 @@ Tensors = dict[str, npt.NDArray[Any]]
 
 # What safetensors raises on damaged bytes: its own error, and KeyError for a dtype that numpy lacks.
 _DAMAGED = (SafetensorError, KeyError)
-_MAX_HEADER = 100_000_000  # bytes: the format's own bound; eight letters of a text file are far above it
+_MAX_HEADER = (
+    100_000_000  # bytes, the format's limit; the first eight letters of a text file, read as a size, exceed it
+)
 _PLURALS = {"policy": "policies", "checkpoint": "checkpoints"}
 
 
 def write_tensors(tensors: Tensors, document: str, target: str, *, force: bool, formats: tuple[str, ...] = ()) -> None:
-    contiguous = {name: np.asarray(value, order="C") for name, value in tensors.items()}  # keeps 0-d arrays 0-d
+    contiguous = {
+        name: np.asarray(value, order="C") for name, value in tensors.items()
+    }  # unlike ascontiguousarray, keeps 0-d arrays
     with atomic_output(target, force=force, formats=formats) as file:
         file.write(save(contiguous, metadata={KEY: document}))
 
 
 def read_tensors(file: InputFile, kind: str, remedy: str) -> tuple[dict[str, Any], Tensors]:
-    """The document and the tensors; `kind` is what the file should be, in words."""
-    # Whole into memory: the library's own reader of files maps them, and dies where a mapped file is cut short.
+    """The document and the tensors. `kind` is the expected kind of file, for messages."""
+    # Read whole: safetensors would memory-map the file, and truncating a mapped file kills the process.
     data = file.read()
     if not data:
-        raise InputFileError(f"{file.name} is empty: it holds 0 bytes")
+        raise InputFileError(f"{file.name} is empty: it has 0 bytes")
     if data.startswith(PARQUET_MAGIC):
         raise InputFileError(f"{file.name} is a Parquet file, but {_PLURALS[kind]} are safetensors files: {remedy}")
     try:
@@ -48,18 +52,19 @@ def read_tensors(file: InputFile, kind: str, remedy: str) -> tuple[dict[str, Any
     raw = _document_text(data[8 : 8 + _header_size(data)])
     if raw is None:
         raise ContractError(
-            f"{file.name}: a safetensors file without an s2bl document is no {kind}; s2bl train makes {_PLURALS[kind]}"
+            f"{file.name}: a safetensors file without an s2bl document is not a {kind}; "
+            f"s2bl train makes {_PLURALS[kind]}"
         )
     return decode_document(raw, file.name), tensors
 
 
 def is_tensor_file(start: bytes) -> bool:
-    """Judging by its first bytes: the size of a header, and the header, which is JSON."""
+    """Whether the file starts like safetensors: with the size of a header, then the header as JSON."""
     return start[8:9] == b"{" and _header_size(start) <= _MAX_HEADER
 
 
 def peek_document(file: InputFile) -> dict[str, Any] | None:
-    """The document alone, of any kind, of a file that `is_tensor_file`; None where it has none that can be read."""
+    """The document of a file for which `is_tensor_file` is true, of any kind; None if it has no readable one."""
     size = _header_size(file.start(8))
     raw = _document_text(file.start(8 + size)[8:])
     return None if raw is None else decode_document(raw, file.name)
@@ -70,7 +75,7 @@ def _header_size(data: bytes) -> int:
 
 
 def _document_text(header: bytes) -> str | None:
-    """The text of the document in a header of safetensors; None where it has none."""
+    """The text of the document in a safetensors header; None if there is none."""
     try:
         values = json.loads(header)
     except (ValueError, RecursionError):

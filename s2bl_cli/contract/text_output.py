@@ -1,4 +1,4 @@
-"""Text for people: to stdout as it is, to a file atomically."""
+"""Text output: directly to stdout, atomically to a file."""
 
 import sys
 

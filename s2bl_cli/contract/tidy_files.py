@@ -1,9 +1,10 @@
-"""Tidy Parquet files: one dataclass per row, its fields the columns, the s2bl document in the schema's metadata.
+"""Tidy Parquet files, such as scores and histories: a row is a dataclass, and its fields are the columns.
 
-A target whose name ends in .csv is written as CSV, for other tools: s2bl does not read it again.
+The s2bl document is in the schema metadata. A target whose name ends in .csv is written as CSV, for other tools; s2bl
+does not read CSV.
 
-A field of type `X | None` may be null, one of type `X` may not. Scores and histories are such files. Version 1 of both
-had a fixed column per setting; on reading, these become the column `settings`.
+A field of type `X | None` may be null, a field of type `X` may not. Version 1 of scores and histories had one column
+per setting; the reader combines these into the column `settings`.
 """
 
 from collections.abc import Mapping, Sequence
@@ -28,12 +29,12 @@ _SETTINGS = "settings"
 
 @dataclass(frozen=True)
 class TidyFile:
-    """A kind of tidy file: what a row is, what the kind is called, and which command makes it."""
+    """A kind of tidy file: its row type, its name, and the command that makes it."""
 
     row: type[Any]
     kind: str
     made_by: str
-    version_1: Mapping[str, type]  # the columns that were a setting each
+    version_1: Mapping[str, type]  # the columns for settings
 
     @property
     def schema(self) -> pa.Schema:
@@ -52,7 +53,7 @@ class TidyFile:
         schema = self.schema.with_metadata({KEY: encode_document(self.kind, lineage, {})})
         table = pa.Table.from_pylist([asdict(row) for row in rows], schema=schema)
         with atomic_output(target, force=force, formats=TABLE_FORMATS) as file:
-            if target.lower().endswith(".csv"):  # without the document, so without the lineage
+            if target.lower().endswith(".csv"):  # CSV has no metadata, so the lineage is lost
                 csv.write_csv(table, file)
             else:
                 pq.write_table(table, file, compression="zstd", write_page_checksum=True)
@@ -63,26 +64,26 @@ class TidyFile:
             return self.read_files(files)
 
     def read_files(self, files: Sequence[InputFile]) -> tuple[pa.Table, list[Step]]:
-        """As `read`, of files that are open already."""
-        read = [self._read_one(file) for file in files]
-        table = pa.concat_tables([table for table, _ in read])
+        """Like `read`, for files that are open already."""
+        parts = [self._read_file(file) for file in files]
+        table = pa.concat_tables([table for table, _ in parts])
         if table.num_rows == 0:
-            raise ContractError(f"{one_line(', '.join(file.name for file in files))}: no {self.kind} in it")
-        return table, [lineage for _, lineage in read]
+            raise ContractError(f"{one_line(', '.join(file.name for file in files))}: it has no rows")
+        return table, [lineage for _, lineage in parts]
 
-    def _read_one(self, file: InputFile) -> tuple[pa.Table, Step]:
+    def _read_file(self, file: InputFile) -> tuple[pa.Table, Step]:
         with open_parquet(file) as parquet:
             document = document_of(parquet, file)
             if document is None:
                 raise ContractError(
-                    f"{file.name}: it is no {self.kind} file (no s2bl document); {self.made_by} makes them"
+                    f"{file.name}: it is not a {self.kind} file (no s2bl document); {self.made_by} makes them"
                 )
             expect_kind(document, self.kind, file.name)
             schema = self.schema_1 if document["version"] == 1 else self.schema
             self._check_schema(parquet.schema_arrow, schema, file.name)
             with parquet_errors(file.name):
                 table = parquet.read(columns=schema.names).select(schema.names)
-                table.validate(full=True)  # text that is no UTF-8 would reach those who take it on trust
+                table.validate(full=True)  # rejects text that is not UTF-8, which callers rely on
         if schema != self.schema:
             table = table.append_column(_SETTINGS, folded_settings(table.select(list(self.version_1))))
         self._check_values(table, file.name)
@@ -96,8 +97,8 @@ class TidyFile:
         for text in table[_SETTINGS].unique().to_pylist():
             decode_settings(text, subject)
 
-    def _check_schema(self, found: pa.Schema, schema: pa.Schema, subject: str) -> None:
-        types = dict(zip(found.names, found.types, strict=True))
+    def _check_schema(self, file_schema: pa.Schema, schema: pa.Schema, subject: str) -> None:
+        types = dict(zip(file_schema.names, file_schema.types, strict=True))
         faults = [
             f"column {field.name!r} must be {field.type}, found {one_line(types.get(field.name, 'none'), 40)}"
             for field in schema
@@ -108,5 +109,5 @@ class TidyFile:
 
 
 def _column_type(annotation: Any) -> pa.DataType:
-    """The same for `float` and `float | None`."""
+    """The Arrow type of an annotation; the same for `float` and `float | None`."""
     return _TYPES[(get_args(annotation) or (annotation,))[0]]

@@ -116,7 +116,7 @@ def policy_scores(
     split: str,
     settings: IntervalSettings,
 ) -> Iterator[Score]:
-    """In the order of the metrics. What cannot be measured, or is no number, has no score."""
+    """In the order of the metrics. A metric that cannot be measured, or is NaN or infinite, has no score."""
     facts = candidate.facts(log)
     measured = (
         (metric.name, estimate)

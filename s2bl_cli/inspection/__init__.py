@@ -1,3 +1,3 @@
-"""What a file is: its kind from its content (`files`), its facts by kind (`logs`, `policies`, `scores`, `histories`,
-`checkpoints`), and the facts in words (`words`). Facts hold no text that could steer a terminal: it is made safe when
-gathered."""
+"""Describing files: the kind of a file (`files`), its facts by kind (`logs`, `policies`, `scores`, `histories`,
+`checkpoints`), and the facts as printed text (`description`). Text in facts has no control characters: they are removed
+when the facts are collected."""

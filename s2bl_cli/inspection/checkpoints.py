@@ -1,4 +1,4 @@
-"""The facts of a checkpoint: a training run that has stopped, or is under way."""
+"""The facts of a checkpoint: a training run that was stopped or is still running."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -20,13 +20,13 @@ class CheckpointFacts:
     version: int | None
     name: str
     sha256: str
-    policies_done: int  # trained to their end, those of folds among them
-    stage: str | None  # what it is at; None between two fits
-    epoch: int | None  # whole epochs done
-    step: int | None  # of the next epoch
+    policies_done: int  # finished policies, including those of folds
+    stage: str | None  # the current fit; None between two fits
+    epoch: int | None  # finished epochs
+    step: int | None  # finished steps of the next epoch
     tensors: int
-    bytes: int  # of the tensors
-    lineages: list[list[str]]  # the run, as shell commands: with --resume the last of them goes on
+    bytes: int  # total size of the tensors
+    lineages: list[list[str]]  # the run as shell commands; the last one, with --resume, continues it
 
 
 def inspect_checkpoint(file: InputFile, version: int | None) -> CheckpointFacts:
@@ -52,7 +52,7 @@ def inspect_checkpoint(file: InputFile, version: int | None) -> CheckpointFacts:
 
 
 def _position(current: Any, subject: str) -> tuple[str, int, int]:
-    """Stage, epoch and step of the fit under way."""
+    """Stage, epoch and step of the current fit."""
     values = [current.get(name) for name in ("stage", "epoch", "step")] if isinstance(current, dict) else []
     match values:
         case [str(stage), int(epoch), int(step)]:

@@ -1,4 +1,4 @@
-"""From names to facts: a file's content decides what it is, never its name."""
+"""From names to facts. The kind of a file is determined by its content, never by its name."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,30 +24,30 @@ _INSPECTORS: dict[str, Callable[[InputFile, int | None], Facts]] = {
     KIND_HISTORY: inspect_history,
     KIND_CHECKPOINT: inspect_checkpoint,
 }
-_IN_TENSORS = (KIND_POLICY, KIND_CHECKPOINT)  # safetensors; all else is Parquet
+_IN_TENSORS = (KIND_POLICY, KIND_CHECKPOINT)  # safetensors; the other kinds are Parquet
 
 
 @dataclass(frozen=True)
 class Identity:
-    """What a file says it is."""
+    """The kind and version that a file declares."""
 
     kind: str
     version: int | None = None  # of the contract; None for a log that another tool made
 
 
 def inspect_files(names: Sequence[str], columns: LogColumns, console: Console) -> list[Facts]:
-    """The facts of every file: the logs among them as one log, each other file by itself."""
+    """The facts of all files: the logs as one log, then each other file."""
     with open_inputs(names, folders=True) as files:
         identities = [_identify(file) for file in files]
-        found: list[Facts] = []
+        all_facts: list[Facts] = []
         logs = [file for file, identity in zip(files, identities, strict=True) if identity.kind == KIND_LOGS]
         if logs:
             versions = [identity.version for identity in identities if identity.kind == KIND_LOGS]
-            found.append(inspect_log(logs, columns, _shared(versions), console))
+            all_facts.append(inspect_log(logs, columns, _common_version(versions), console))
         for file, identity in zip(files, identities, strict=True):
             if identity.kind != KIND_LOGS:
-                found.append(_INSPECTORS[identity.kind](file, identity.version))
-        return found
+                all_facts.append(_INSPECTORS[identity.kind](file, identity.version))
+        return all_facts
 
 
 def _identify(file: InputFile) -> Identity:
@@ -56,28 +56,30 @@ def _identify(file: InputFile) -> Identity:
         document = peek_document(file)
         if document is not None and document["kind"] not in _IN_TENSORS:
             raise InputFileError(
-                f"{file.name} says that it is a {document['kind']} file, but it is safetensors: such files are Parquet"
+                f"{file.name} declares itself a {document['kind']} file, but it is safetensors, and such files are "
+                f"Parquet: make the file again"
             )
-        # Without a document it is no policy: the reader of policies says why.
+        # Without a document it is not a policy, which the reader of policies reports.
         return Identity(KIND_POLICY) if document is None else Identity(document["kind"], document["version"])
     if start and not start.startswith(PARQUET_MAGIC):
         hint = text_format_hint(start) or "; s2bl make-logs, train and evaluate make such files"
         raise InputFileError(
-            f"{file.name} is no log, scores or policy file: it starts with {start[:8]!r}, and not as Parquet (b'PAR1') "
-            f"or safetensors do{hint}"
+            f"{file.name} is not a log, scores or policy file: it starts with {start[:8]!r}, and not like Parquet "
+            f"(b'PAR1') or safetensors{hint}"
         )
     document = read_document(file)
     if document is None:
-        return Identity(KIND_LOGS)  # another tool's: the reader says what it lacks, if it is no log
+        return Identity(KIND_LOGS)  # of another tool; if it is not a log, the reader reports what is missing
     if document["kind"] in _IN_TENSORS:
         kind = document["kind"]
         raise InputFileError(
-            f"{file.name} says that it is a {kind}, but it is Parquet: such files are safetensors files"
+            f"{file.name} declares itself a {kind} file, but it is Parquet, and such files are safetensors: make the "
+            f"file again"
         )
     return Identity(document["kind"], document["version"])
 
 
-def _shared(versions: list[int | None]) -> int | None:
-    """The version that holds for files read as one log; none as soon as another tool made one of them."""
+def _common_version(versions: list[int | None]) -> int | None:
+    """The version of files read as one log; None if another tool made any of them."""
     known = [version for version in versions if version is not None]
     return max(known) if len(known) == len(versions) else None

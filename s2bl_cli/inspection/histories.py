@@ -6,14 +6,14 @@ from s2bl_cli.contract.document import KIND_HISTORY
 from s2bl_cli.contract.history import read_history_files
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
-from s2bl_cli.inspection.tidy_facts import different, finite, text
+from s2bl_cli.inspection.tidy_facts import distinct, finite, text
 
-MAX_LISTED_CURVES = 1000  # bounds the facts; `report --figure` is for all of them
+MAX_LISTED_CURVES = 1000  # limits the facts; `report --figure` draws all curves
 
 
 @dataclass(frozen=True)
 class CurveFacts:
-    """One quantity of one policy, over the epochs. None is a value that is not finite."""
+    """One quantity of one policy over the epochs. Values that are not finite are None."""
 
     policy: str
     quantity: str
@@ -35,7 +35,7 @@ class HistoryFacts:
     epochs: int  # of the longest curve
     quantities: list[str]
     curves: list[CurveFacts]  # the first MAX_LISTED_CURVES
-    lineages: list[list[str]]  # one way to make it, as shell commands
+    lineages: list[list[str]]  # how the file was made, as shell commands
 
 
 def inspect_history(file: InputFile, version: int | None) -> HistoryFacts:
@@ -49,11 +49,11 @@ def inspect_history(file: InputFile, version: int | None) -> HistoryFacts:
         name=file.name,
         sha256=file.sha256(),
         rows=table.num_rows,
-        policies=different(table, "policy"),
-        methods=different(table, "method"),
+        policies=distinct(table, "policy"),
+        methods=distinct(table, "method"),
         seeds=table.column("seed").unique().to_pylist(),
         epochs=max(table.column("epoch").to_pylist()),
-        quantities=different(table, "quantity"),
+        quantities=distinct(table, "quantity"),
         curves=[
             CurveFacts(text(policy), text(quantity), len(points), finite(min(points)[1]), finite(max(points)[1]))
             for (policy, quantity), points in list(curves.items())[:MAX_LISTED_CURVES]

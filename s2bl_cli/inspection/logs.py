@@ -1,5 +1,6 @@
-"""The facts of a log, from one pass over all of it: every value's rule and every page's checksum is checked
-on the way, and memory is bounded by a few batches and three numbers an action."""
+"""The facts of a log, from one pass that also checks every value and every page checksum.
+
+Memory is limited to a few batches and three numbers per action."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,12 +20,12 @@ from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.errors import one_line
 
-MAX_LISTED_ACTIONS = 1000  # bounds the facts of a log with millions of actions
+MAX_LISTED_ACTIONS = 1000  # limits the facts of a log with millions of actions
 
 
 @dataclass(frozen=True)
 class ExtraColumn:
-    """A column that is not one of the log's."""
+    """A column that is not part of the contract."""
 
     name: str
     type: str
@@ -58,7 +59,7 @@ class SplitFacts:
     propensity: Quantiles | None
     histogram: list[Bar]  # of the propensities
     actions_logged: int  # actions with at least one row
-    by_action: list[ActionFacts]  # in the order of actions, or the most frequent first where some are left out
+    by_action: list[ActionFacts]  # in the order of actions; the most frequent first if there are too many to list
 
 
 @dataclass(frozen=True)
@@ -67,22 +68,22 @@ class LogFacts:
     version: int | None  # None for a log that another tool made
     name: str
     files: int
-    sha256: str  # as lineages name it: of several files, the digest of their digests
+    sha256: str  # as in lineages; for several files, the digest of their digests
     rows: int
     actions: int
     context: ContextSpec
     columns: list[str]  # of the contract
     extra_columns: list[ExtraColumn]
-    ignored_columns: list[ExtraColumn]  # columns with a name of the contract that are not read as that
-    action_names: list[str]  # what the first MAX_LISTED_ACTIONS actions stand for, where the log says it
+    ignored_columns: list[ExtraColumn]  # columns with a name of the contract that are not used
+    action_names: list[str]  # of the first MAX_LISTED_ACTIONS actions; empty if the log has none
     warnings: list[str]
     train: SplitFacts
     test: SplitFacts
-    lineages: list[list[str]]  # the different ways in which its files were made, each as shell commands
+    lineages: list[list[str]]  # the different ways in which its files were made, as shell commands
 
 
 class SplitTally:
-    """Takes the rows of one split, batch by batch."""
+    """Counts the rows of one split, batch by batch."""
 
     def __init__(self, actions: int) -> None:
         self._rows = np.zeros(actions, np.int64)
@@ -169,7 +170,7 @@ def _columns(columns: Sequence[tuple[str, pa.DataType]]) -> list[ExtraColumn]:
 
 
 def _lineages(log: Log) -> list[list[str]]:
-    """Each once: the parts of a log that was written in parts often share theirs."""
+    """The commands of each file without duplicates: files of one log often have the same lineage."""
     chains: list[list[str]] = []
     for step in log.lineages:
         chain = [] if step is None else command_lines(step)

@@ -1,4 +1,4 @@
-"""The facts of a policy file. Arrays only: no torch here."""
+"""The facts of a policy file, from its arrays, without torch."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ from s2bl_cli.contract.policies import read_policy_file
 from s2bl_cli.errors import one_line
 from s2bl_cli.inspection.logs import MAX_LISTED_ACTIONS
 
-# What a policy file holds beside the parameters: the standardisation, and the statistics of batch norms.
+# Tensors of a policy file that are not parameters: the standardisation, and the statistics of batch norms.
 _STANDARDISATION = ("shift", "scale")
 _STATISTICS = ("running_mean", "running_var", "num_batches_tracked")
 
@@ -31,13 +31,13 @@ class PolicyFacts:
     model: str
     hidden: list[int]
     actions: int
-    action_names: list[str]  # what the first MAX_LISTED_ACTIONS actions stand for, where the log said it
+    action_names: list[str]  # of the first MAX_LISTED_ACTIONS actions; empty if the log had none
     context: ContextSpec
-    parameters: int  # learned values: neither the standardisation nor statistics
+    parameters: int  # number of learned values, without standardisation and statistics
     tensors: list[TensorFacts]
     training_rows: int
     training_known: int
-    lineages: list[list[str]]  # one way to make it, as shell commands
+    lineages: list[list[str]]  # how the file was made, as shell commands
 
 
 def inspect_policy(file: InputFile, version: int | None) -> PolicyFacts:

@@ -8,21 +8,21 @@ from s2bl_cli.contract.document import KIND_SCORES
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.scores import read_scores_files
-from s2bl_cli.inspection.tidy_facts import different, finite, text
+from s2bl_cli.inspection.tidy_facts import distinct, finite, text
 
-MAX_LISTED_VALUES = 1000  # bounds the facts; `report` is for all of them
+MAX_LISTED_VALUES = 1000  # limits the facts; `report` shows all scores
 
 
 @dataclass(frozen=True)
 class ValueFacts:
-    """One score: a policy, on a log, by a metric. None is what the file leaves out, or a value that is not finite."""
+    """One score of a policy on a log. None is a null of the file, or a value that is not finite."""
 
     policy: str
     log: str
     method: str
     split: str
     metric: str
-    label: int | None  # the class of a score by class, or the number of a histogram's bin
+    label: int | None  # the class, for a score by class; the bin number, for a histogram
     interval: str | None
     value: float | None
     stderr: float | None
@@ -42,7 +42,7 @@ class ScoresFacts:
     splits: list[str]
     metrics: list[str]
     values: list[ValueFacts]  # the first MAX_LISTED_VALUES
-    lineages: list[list[str]]  # one way to make it, as shell commands
+    lineages: list[list[str]]  # how the file was made, as shell commands
 
 
 def inspect_scores(file: InputFile, version: int | None) -> ScoresFacts:
@@ -53,11 +53,11 @@ def inspect_scores(file: InputFile, version: int | None) -> ScoresFacts:
         name=file.name,
         sha256=file.sha256(),
         rows=table.num_rows,
-        policies=different(table, "policy"),
-        logs=different(table, "log"),
-        methods=different(table, "method"),
-        splits=different(table, "split"),
-        metrics=different(table, "metric"),
+        policies=distinct(table, "policy"),
+        logs=distinct(table, "log"),
+        methods=distinct(table, "method"),
+        splits=distinct(table, "split"),
+        metrics=distinct(table, "metric"),
         values=[_value(row) for row in table.slice(0, MAX_LISTED_VALUES).to_pylist()],
         lineages=[command_lines(step) for step in lineages],
     )

@@ -1,4 +1,4 @@
-"""What the facts of tidy tables, scores and histories, have in common."""
+"""Values for the facts of tidy tables: scores and histories."""
 
 import math
 
@@ -7,8 +7,8 @@ import pyarrow as pa
 from s2bl_cli.errors import one_line
 
 
-def different(table: pa.Table, column: str) -> list[str]:
-    """The values of a column of texts, each once."""
+def distinct(table: pa.Table, column: str) -> list[str]:
+    """The distinct values of a text column."""
     return [text(value) for value in table.column(column).unique().to_pylist()]
 
 
@@ -17,5 +17,5 @@ def text(value: str | None) -> str:
 
 
 def finite(value: float | None) -> float | None:
-    """JSON has no NaN."""
+    """None for values that are not finite: JSON has no NaN."""
     return value if value is not None and math.isfinite(value) else None

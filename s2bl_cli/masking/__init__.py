@@ -1,1 +1,1 @@
-"""Hiding feedback: which rows keep theirs (`selection`), and the streaming rewrite that hides the rest."""
+"""Hiding feedback: choosing the rows that keep it (`selection`), and rewriting the log as a stream (`rewrite`)."""

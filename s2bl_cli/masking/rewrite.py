@@ -1,7 +1,7 @@
-"""The streaming rewrite behind `mask`: one pass over costs and splits to choose rows, one over all columns to write.
+"""The streaming rewrite of `mask`: one pass over costs and splits chooses rows, one pass over all columns writes them.
 
-In between, one bit per train row is kept: whether its feedback is known. Keys are hashes of row numbers, which are
-computed again instead of read again. The digests of the inputs, for the lineage, cost one more read of the bytes.
+Between the passes, memory has one bit per train row: whether its feedback is known. Keys are hashes of row numbers, so
+they are recomputed in each pass. The digests of the inputs, for the lineage, take one more read of the bytes.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,14 +24,14 @@ from s2bl_cli.settings import recorded
 
 @dataclass(frozen=True)
 class MaskCounts:
-    """What a mask did, in rows."""
+    """The result of masking, in rows."""
 
     train: int  # train rows written
     known: int  # of these, with feedback
     test: int  # test rows, never masked
-    dropped: int  # train rows left out (--missing)
+    dropped: int  # train rows dropped because of --missing
     known_before: int  # train rows with feedback in the input
-    wanted: int  # rows that were asked to keep feedback
+    requested: int  # train rows that should keep feedback
 
     @property
     def missing(self) -> int:
@@ -39,10 +39,10 @@ class MaskCounts:
 
 
 class TrainRows:
-    """Which train rows have feedback, one bit each."""
+    """Which train rows have feedback, as one bit per row."""
 
     def __init__(self, log: Log) -> None:
-        self._known_bits: list[tuple[int, npt.NDArray[np.uint8]]] = []  # by batch: number of train rows, bits
+        self._known_bits: list[tuple[int, npt.NDArray[np.uint8]]] = []  # per batch: number of train rows, bits
         self.known = 0
         for batch in _cost_and_split(log):
             known = is_known_row(batch)[~is_test_row(batch)]
@@ -50,10 +50,10 @@ class TrainRows:
             self.known += int(known.sum())
         self.rows = sum(rows for rows, _ in self._known_bits)
         if self.rows == 0:
-            raise ContractError(f"{log.name}: it has no train rows, and only train rows are masked")
+            raise ContractError(f"{log.name}: it has no train rows, but only train rows are masked")
 
     def keys(self, seed: int, choose: Callable[[Keys, Mask], Mask]) -> Iterator[Keys]:
-        """The keys of the rows that `choose(keys, known)` picks, in pieces."""
+        """The keys of the rows that `choose(keys, known)` selects, batch by batch."""
         first = 0
         for rows, bits in self._known_bits:
             keys = row_keys(seed, first, rows)
@@ -62,11 +62,11 @@ class TrainRows:
 
 
 def mask_log(log: Log, settings: MaskSettings, target: str, *, force: bool) -> MaskCounts:
-    """Write the log again with feedback hidden. Nothing is ever un-hidden."""
+    """Write a copy of the log with feedback hidden. Missing feedback stays missing."""
     train = TrainRows(log)
-    wanted = settings.known_target(train.rows)
+    requested = settings.known_target(train.rows)
     _check_enough(log, settings, train)
-    known_below = threshold(wanted, lambda: train.keys(settings.seed, lambda keys, known: known))
+    known_below = threshold(requested, lambda: train.keys(settings.seed, lambda keys, known: known))
     stay_below = NO_LIMIT
     if settings.missing is not None:
         stay_below = threshold(
@@ -88,11 +88,11 @@ def mask_log(log: Log, settings: MaskSettings, target: str, *, force: bool) -> M
             dropped += int((~stays).sum())
         train_written = train.rows - dropped
         test_rows = writer.rows - train_written
-    return MaskCounts(train_written, known, test_rows, dropped, train.known, wanted)
+    return MaskCounts(train_written, known, test_rows, dropped, train.known, requested)
 
 
 def _cost_and_split(log: Log) -> Iterator[pa.RecordBatch]:
-    """The columns that decide which rows are masked. Where they have faults, those of all columns are reported."""
+    """The columns that decide which rows are masked. If they have faults, the faults of all columns are reported."""
     with all_faults_reported(log):
         yield from log.batches(("cost", "split"))
 
@@ -102,18 +102,18 @@ def _check_enough(log: Log, settings: MaskSettings, train: TrainRows) -> None:
         return
     if settings.known > train.known:
         raise SettingError(
-            f"--known {settings.known}: {log.name} has feedback in {train.known} train rows only; "
-            f"ask for at most that many"
+            f"--known {settings.known}: {log.name} has only {train.known} train rows with feedback; "
+            f"pass at most that many"
         )
     if settings.known + (settings.missing or 0) > train.rows:
         raise SettingError(
-            f"--known {settings.known} --missing {settings.missing}: {log.name} has {train.rows} train rows in all; "
-            f"ask for at most {train.rows - settings.known} missing"
+            f"--known {settings.known} --missing {settings.missing}: {log.name} has {train.rows} train rows in total; "
+            f"pass at most --missing {train.rows - settings.known}"
         )
 
 
 def _with_feedback(batch: pa.RecordBatch, visible: Mask, stays: Mask) -> pa.RecordBatch:
-    """The batch with costs only where visible, and only the rows that stay."""
+    """The rows that stay, with costs only in visible rows."""
     cost = pc.if_else(pa.array(visible), batch.column("cost"), pa.scalar(None, pa.float32()))
     batch = batch.set_column(batch.schema.get_field_index("cost"), batch.schema.field("cost"), cost)
     return batch if stays.all() else batch.filter(pa.array(stays))

@@ -1,4 +1,4 @@
-"""What `mask` can be asked to do."""
+"""The settings of `mask`."""
 
 from dataclasses import dataclass
 
@@ -8,14 +8,14 @@ from s2bl_cli.settings import Between, check_settings, setting
 
 @dataclass(frozen=True)
 class MaskSettings:
-    """Either a share (--rho or --hide) or a fixed size (--known, and --missing to drop the rest)."""
+    """A fraction (--rho or --hide) or a number of rows (--known, and --missing to drop the rest)."""
 
     rho: float | None = setting(None, "Fraction ρ of train rows that keep their feedback", rule=Between(0, 1))
     hide: float | None = setting(None, "Fraction of train rows whose feedback is hidden: 1 − ρ", rule=Between(0, 1))
     known: int | None = setting(None, "Number of train rows that keep their feedback", rule=Between(0))
     missing: int | None = setting(
         None,
-        "Number of train rows without feedback beside --known; other train rows are dropped",
+        "Number of train rows without feedback, with --known; other train rows are dropped",
         rule=Between(0),
     )
     seed: int = setting(
@@ -28,18 +28,14 @@ class MaskSettings:
         check_settings(self)
         given = [name for name in ("rho", "hide", "known") if getattr(self, name) is not None]
         if len(given) != 1:
-            found = "none" if not given else " and ".join(f"--{name}" for name in given)
-            raise SettingError(
-                f"exactly one of --rho, --hide and --known says how much feedback to keep, found {found}: try --rho 0.2"
-            )
+            flags = "none" if not given else " and ".join(f"--{name}" for name in given)
+            raise SettingError(f"exactly one of --rho, --hide and --known must be given, found {flags}: try --rho 0.2")
         if self.missing is not None and self.known is None:
-            raise SettingError(
-                "--missing goes with --known: --known 1000 --missing 4000 keeps exactly 5,000 train rows"
-            )
+            raise SettingError("--missing needs --known: --known 1000 --missing 4000 keeps exactly 5,000 train rows")
 
     def known_target(self, train_rows: int) -> int:
-        """How many of the train rows are to keep their feedback."""
+        """The number of train rows that keep their feedback."""
         if self.known is not None:
             return self.known
         share = self.rho if self.rho is not None else 1 - (self.hide or 0.0)
-        return int(share * train_rows + 0.5 + 1e-9)  # half up; the 1e-9 so that 1 − 0.98 of 50 rows is 1
+        return int(share * train_rows + 0.5 + 1e-9)  # rounds half up; with 1e-9, because 1 − 0.98 is below 0.02

@@ -26,7 +26,7 @@ def estimator_error_bound(terms: Floats, sample: LoggedSample, delta: float) -> 
     """B √(2 ln(k/δ)) Σ_a 1/√m_a: how far the paper's divergence estimator is off, with probability 1 − δ.
 
     B is the largest |term| seen. Actions never logged are left out. Source: the paper, proposition *error
-    analysis*, which takes the contexts of each action for contexts at large.
+    analysis*, which assumes that the contexts of each action are distributed as all contexts are.
     """
     count = np.bincount(sample.action, minlength=sample.actions)
     sizes = float((1 / np.sqrt(count[count > 0])).sum())

@@ -2,7 +2,7 @@
 intervals: normal, Bernstein, bootstrap, or an estimator's own bound.
 
 Most estimates are functions g of means t̄ of terms over the rows. The influence of row i is ψᵢ = ∇g(t̄)·(tᵢ − t̄), the
-delta method. The gradient is taken by a complex step, Im g(t̄ + iεe)/ε, which has no rounding error to speak of.
+delta method. The gradient is taken by a complex step, Im g(t̄ + iεe)/ε, which has a negligible rounding error.
 """
 
 import math

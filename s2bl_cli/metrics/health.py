@@ -1,7 +1,7 @@
-"""The health of a log for a policy: whether the weights let the log say anything about it, in numbers and in a word.
+"""The health of a log for a policy: whether estimates from the log are reliable, in numbers and in a word.
 
-Figures are of the known rows' weights w = π/p, but for the shares of truncated rows and unsupported choices, which are
-of all rows.
+Figures are computed from the weights w = π/p of the known rows. The shares of truncated rows and of unsupported choices
+are over all rows.
 """
 
 import math
@@ -14,8 +14,8 @@ from s2bl_cli.metrics.estimate import Estimate, mean_estimate
 from s2bl_cli.metrics.metric import COUNT, HEALTH, PERCENT, PLAIN, WEIGHT, Compute, Metric, Unit, by_name
 from s2bl_cli.metrics.sample import PI, UNSUPPORTED, Column, Floats, ScoredPolicy
 
-TRUST, CAUTION, NO_TRUST = 2, 1, 0
-VERDICTS = {TRUST: "trust", CAUTION: "caution", NO_TRUST: "do not trust"}
+RELIABLE, CAUTION, UNRELIABLE = 2, 1, 0
+VERDICTS = {RELIABLE: "reliable", CAUTION: "caution", UNRELIABLE: "unreliable"}
 
 # Of the histogram of weights: about even on a log axis, and the last bin has no end. 1 is inside a bin: as an edge,
 # rounding would scatter the logging policy's own weights over the bins on both sides of it.
@@ -40,14 +40,14 @@ def verdict(
     unsupported = f"{unsupported_share:.1%} of its choices are of actions that were never logged"
     reasons = [
         *((CAUTION, True, concern) for concern in concerns),
-        (NO_TRUST, ess < 30 or ess / rows < 0.005, f"effective sample size only {ess:,.1f} of {rows:,}"),
+        (UNRELIABLE, ess < 30 or ess / rows < 0.005, f"effective sample size only {ess:,.1f} of {rows:,}"),
         (CAUTION, ess < 100 or ess / rows < 0.05, f"effective sample size only {ess:,.0f} of {rows:,}"),
-        (NO_TRUST, is_off and (z > 5 or bias > 0.5), f"{weight}: {causes}"),
+        (UNRELIABLE, is_off and (z > 5 or bias > 0.5), f"{weight}: {causes}"),
         (CAUTION, is_off and z > 3, weight),
-        (NO_TRUST, unsupported_share > 0.1, unsupported),
+        (UNRELIABLE, unsupported_share > 0.1, unsupported),
         (CAUTION, unsupported_share > 0.01, unsupported),
         (CAUTION, truncated_share > 0.05, f"{truncated_share:.1%} of the propensities are below ν"),
-        (TRUST, True, f"effective sample size {ess:,.0f} of {rows:,}, mean weight {mean_weight.value:.2f}"),
+        (RELIABLE, True, f"effective sample size {ess:,.0f} of {rows:,}, mean weight {mean_weight.value:.2f}"),
     ]
     worst = min(level for level, applies, _ in reasons if applies)
     texts = [text for level, applies, text in reasons if applies and level == worst]

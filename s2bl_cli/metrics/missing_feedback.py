@@ -36,7 +36,7 @@ def completed(terms: Terms, predicted: Sequence[Floats], known: Mask, probabilit
 
 
 def mismatch(policy: ScoredPolicy) -> str | None:
-    """Where the model of missingness is seen not to fit: weighted by it, the known rows must have the mean weight and
+    """A warning if the model of missingness does not fit: weighted by it, the known rows must have the mean weight and
     the mean expected reward of all rows.
 
     mean((o/ō − 1) g), o = known/P(known | x, a), is 0 in expectation for every g of context and action. Where P

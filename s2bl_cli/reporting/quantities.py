@@ -17,7 +17,7 @@ ESTIMATORS: Mapping[str, registry.Entry] = registry.ESTIMATORS.entries  # in the
 ACCURACIES = ("argmax-accuracy", "sampled-accuracy")
 TRUE_RISK = "true-risk"
 WEIGHT_SHARE = "weight-share"  # a bin's: no number of a policy, so not among the health's rows
-HEALTH = "health"  # 2 trust, 1 caution, 0 do not trust; the words are in the score's note
+HEALTH = "health"  # 2 reliable, 1 caution, 0 unreliable; the words are in the score's note
 WEIGHTS = ("mean-weight", "weight-p50", "weight-p99", "weight-max")
 HEALTH_ROWS = tuple(name for name in registry.HEALTH.names if name != WEIGHT_SHARE)
 

@@ -105,7 +105,7 @@ class Health:
 
     policy: str
     log: str
-    level: int  # 2 trust, 1 caution, 0 do not trust
+    level: int  # 2 reliable, 1 caution, 0 unreliable
     words: str
 
     @property

@@ -105,7 +105,7 @@ def test_a_symbolic_link_into_a_folder_that_is_not_there(tmp_path):
     """Told before any work is done, though the link's own folder is there."""
     link = tmp_path / "link"
     link.symlink_to(tmp_path / "no" / "real")
-    with pytest.raises(OutputError, match=r"the folder .*/no does not exist; make it first$"):
+    with pytest.raises(OutputError, match=r"the folder .*/no does not exist; create it first$"):
         check_output(str(link), force=False)
 
 
@@ -130,7 +130,7 @@ def test_the_mode_of_a_replaced_file_is_kept(tmp_path, mode):
 
 
 def test_a_folder_that_is_not_there(tmp_path):
-    told = f"{tmp_path}/no/out cannot be written: the folder {tmp_path}/no does not exist; make it first"
+    told = f"{tmp_path}/no/out cannot be written: the folder {tmp_path}/no does not exist; create it first"
     with pytest.raises(OutputError, match=whole(told)):
         write(tmp_path / "no" / "out")
 
@@ -142,7 +142,7 @@ def test_a_folder_as_the_output(tmp_path):
 
 def test_a_file_as_the_folder(tmp_path):
     (tmp_path / "file").write_bytes(b"")
-    with pytest.raises(OutputError, match=r"the folder .*/file does not exist; make it first$"):
+    with pytest.raises(OutputError, match=r"the folder .*/file does not exist; create it first$"):
         write(tmp_path / "file" / "out")
 
 
@@ -221,7 +221,7 @@ def test_a_named_pipe_is_written_to_and_stays_a_pipe(tmp_path, write_log, run):
     assert received[:4] == received[-4:] == b"PAR1"
 
 
-DISK_FULL = "cannot be written: the disk is full; free some space, or choose another place with -o"
+DISK_FULL = "cannot be written: the disk is full; free some space, or choose another location with -o"
 
 
 def test_a_full_device(tmp_path, write_log, run, full_device):

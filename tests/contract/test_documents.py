@@ -50,25 +50,28 @@ BAD_DOCUMENTS = {
     "a lone surrogate": (json.dumps({**GOOD, "x": "\ud800"}), NOT_JSON),
     "a list": ("[]", "f: its s2bl document is not a JSON object; make the file again"),
     "a word": ('"logs"', "f: its s2bl document is not a JSON object; make the file again"),
-    "newer": ({"version": 2}, "f: it has contract version 2 and this s2bl reads up to 1: upgrade s2bl"),
-    "version 0": ({"version": 0}, "f: contract version '0' is not a whole number from 1 on"),
-    "version -1": ({"version": -1}, "f: contract version '-1' is not a whole number from 1 on"),
-    "version true": ({"version": True}, "f: contract version 'True' is not a whole number from 1 on"),
-    "version text": ({"version": "1"}, "f: contract version '1' is not a whole number from 1 on"),
-    "version 1.0": ({"version": 1.0}, "f: contract version '1.0' is not a whole number from 1 on"),
-    "no version": ({"version": None}, "f: contract version 'None' is not a whole number from 1 on"),
-    "another kind": ({"kind": "model"}, "f: its kind is 'model', not one of logs, policy, scores, history, checkpoint"),
+    "newer": ({"version": 2}, "f: it has contract version 2, but this s2bl reads up to 1: upgrade s2bl"),
+    "version 0": ({"version": 0}, "f: contract version must be a whole number of 1 or more, found '0'"),
+    "version -1": ({"version": -1}, "f: contract version must be a whole number of 1 or more, found '-1'"),
+    "version true": ({"version": True}, "f: contract version must be a whole number of 1 or more, found 'True'"),
+    "version text": ({"version": "1"}, "f: contract version must be a whole number of 1 or more, found '1'"),
+    "version 1.0": ({"version": 1.0}, "f: contract version must be a whole number of 1 or more, found '1.0'"),
+    "no version": ({"version": None}, "f: contract version must be a whole number of 1 or more, found 'None'"),
+    "another kind": (
+        {"kind": "model"},
+        "f: kind must be one of logs, policy, scores, history, checkpoint, found 'model'",
+    ),
     "a kind that is a list": (
         {"kind": ["logs"]},
-        "f: its kind is \"['logs']\", not one of logs, policy, scores, history, checkpoint",
+        "f: kind must be one of logs, policy, scores, history, checkpoint, found \"['logs']\"",
     ),
     "a kind that is an object": (
         {"kind": {}},
-        "f: its kind is '{}', not one of logs, policy, scores, history, checkpoint",
+        "f: kind must be one of logs, policy, scores, history, checkpoint, found '{}'",
     ),
     "a kind with escape codes": (
         {"kind": "\x1b[2J"},
-        "f: its kind is '[2J', not one of logs, policy, scores, history, checkpoint",
+        "f: kind must be one of logs, policy, scores, history, checkpoint, found '[2J'",
     ),
 }
 
@@ -97,10 +100,13 @@ BAD_LINEAGES = {
     "a command to run": ({"command": "mask; rm -rf /"}, damaged("command is 'mask; rm -rf /'")),
     "a command with a line break": ({"command": "mask\n"}, damaged("command is 'mask'")),
     "no version": ({"version": 1}, damaged("version is not text")),
-    "settings a list": ({"settings": []}, damaged("settings are not plain values by flag name")),
-    "a setting's name": ({"settings": {"--tau": 1}}, damaged("settings are not plain values by flag name")),
-    "a setting an object": ({"settings": {"tau": {}}}, damaged("settings are not plain values by flag name")),
-    "a setting a list of lists": ({"settings": {"tau": [[1]]}}, damaged("settings are not plain values by flag name")),
+    "settings a list": ({"settings": []}, damaged("settings do not map flag names to plain values")),
+    "a setting's name": ({"settings": {"--tau": 1}}, damaged("settings do not map flag names to plain values")),
+    "a setting an object": ({"settings": {"tau": {}}}, damaged("settings do not map flag names to plain values")),
+    "a setting a list of lists": (
+        {"settings": {"tau": [[1]]}},
+        damaged("settings do not map flag names to plain values"),
+    ),
     "inputs an object": ({"inputs": {}}, damaged("inputs are not a list")),
     "an input a word": ({"inputs": ["log"]}, damaged("an input is not an object")),
     "an input's role": ({"inputs": [{**SOURCE, "role": "x"}]}, damaged("an input has no role or no sha256")),
@@ -311,7 +317,7 @@ def test_equal_policies_are_equal_bytes(tmp_path):
 def test_a_tensor_that_is_not_finite_is_refused(tmp_path, value, dtype):
     path = str(tmp_path / "policy.safetensors")
     write_policy(replace(example_policy(), tensors={"bias": np.array([0, value], dtype)}), path, force=False)
-    told = f"{path}: tensor bias holds NaN or infinity; train the policy again"
+    told = f"{path}: tensor bias contains NaN or infinity; train the policy again"
     with pytest.raises(ContractError, match=whole(told)):
         read_policy(path)
 
@@ -319,7 +325,7 @@ def test_a_tensor_that_is_not_finite_is_refused(tmp_path, value, dtype):
 def test_safetensors_without_a_document_are_no_policy(tmp_path):
     path = str(tmp_path / "weights.safetensors")
     save_file({"weight": np.zeros(2, np.float32)}, path, metadata={"format": "pt"})
-    told = f"{path}: a safetensors file without an s2bl document is no policy; s2bl train makes policies"
+    told = f"{path}: a safetensors file without an s2bl document is not a policy; s2bl train makes policies"
     with pytest.raises(ContractError, match=whole(told)):
         read_policy(path)
 
@@ -337,7 +343,7 @@ def test_a_policy_cut_short(tmp_path):
         with pytest.raises(InputFileError, match=no_policy(str(path))):
             read_policy(str(path))
     path.write_bytes(b"")
-    with pytest.raises(InputFileError, match=whole(f"{path} is empty: it holds 0 bytes")):
+    with pytest.raises(InputFileError, match=whole(f"{path} is empty: it has 0 bytes")):
         read_policy(str(path))
 
 
@@ -375,7 +381,7 @@ BAD_POLICIES = {
     "model": ({"model": ["linear"]}, "model in its document must be a name, found ['linear']"),
     "hidden": ({"hidden": [8, 0]}, "hidden in its document must be layer widths, found [8, 0]"),
     "hidden, absurd": ({"hidden": [1 << 30]}, "hidden in its document must be layer widths, found [1073741824]"),
-    "action_names": ({"action_names": ["a"]}, "action_names in its document must be 3 texts; make the file again"),
+    "action_names": ({"action_names": ["a"]}, "action_names in its document must be 3 strings; make the file again"),
     "hidden, true": ({"hidden": [True]}, "hidden in its document must be layer widths, found [True]"),
     "training": ({"training": 100}, "training in its document must be an object, found 100"),
     "training rows": (
@@ -461,7 +467,7 @@ def test_other_files_are_no_scores(tmp_path, write_log, write_plain):
     told = f"{log}: it is a logs file, but a scores file is needed here (made by s2bl evaluate)"
     with pytest.raises(ContractError, match=whole(told)):
         read_scores([log])
-    told = f"{plain_file}: it is no scores file (no s2bl document); s2bl evaluate makes them"
+    told = f"{plain_file}: it is not a scores file (no s2bl document); s2bl evaluate makes them"
     with pytest.raises(ContractError, match=whole(told)):
         read_scores([plain_file])
 
@@ -480,5 +486,5 @@ def test_scores_are_no_log(tmp_path):
 def test_no_scores_at_all(tmp_path):
     path = str(tmp_path / "scores.parquet")
     write_scores([], STEP, path, force=False)
-    with pytest.raises(ContractError, match=whole(f"{path}: no scores in it")):
+    with pytest.raises(ContractError, match=whole(f"{path}: it has no rows")):
         read_scores([path])

@@ -91,36 +91,36 @@ def test_a_shape_for_list_contexts(tmp_path, write_plain):
         (
             {"context": pa.array(packed("uint8"), pa.binary())},
             {},
-            "binary contexts do not say what they hold: pass --context-dtype uint8 or float32 "
+            "binary contexts do not declare their type: pass --context-dtype uint8 or float32 "
             "(its columns: context, action, propensity, cost)",
         ),
         (
             {"context": pa.array([b"123456"] * 4, pa.binary(6))},
             {"context_dtype": "float32"},
-            "contexts of 6 bytes do not hold whole float32 values: check --context-dtype "
+            "contexts of 6 bytes are not a whole number of float32 values: check --context-dtype "
             "(its columns: context, action, propensity, cost)",
         ),
         (
             {"context": pa.array([b"123456"] * 4, pa.binary())},
             {"context_dtype": "float32"},
-            "the first context must hold 1 to 16777216 float32 values, found 6 bytes",
+            "the first context must have 1 to 16777216 float32 values, found 6 bytes",
         ),
         (
             {"context": pa.array([None, [1.0], [1.0], [1.0]], pa.list_(pa.float32()))},
             {},
-            "the first context must hold 1 to 16777216 float32 values, found null",
+            "the first context must have 1 to 16777216 float32 values, found null",
         ),
         (
             {"context": pa.array([[], [1.0], [1.0], [1.0]], pa.list_(pa.float32()))},
             {},
-            "the first context must hold 1 to 16777216 float32 values, found 0 values",
+            "the first context must have 1 to 16777216 float32 values, found 0 values",
         ),
-        ({}, {"context_shape": "3x1"}, "--context-shape 3x1 is not 2 values, which a context has"),
+        ({}, {"context_shape": "3x1"}, "--context-shape 3x1 must have 2 values, as a context has"),
         (
             # 2⁶⁴ values: a product in 64 bits would take it for 0
             {},
             {"context_shape": "65536x65536x65536x65536"},
-            "--context-shape 65536x65536x65536x65536 is not 2 values, which a context has",
+            "--context-shape 65536x65536x65536x65536 must have 2 values, as a context has",
         ),
         (
             {"context": ["a", "b", "c", "d"]},
@@ -145,7 +145,7 @@ def test_contexts_that_cannot_be_read(tmp_path, write_plain, columns, flags, tol
 @pytest.mark.parametrize("shape", ["", "0", "2x", "axb", "1x1x1x1x2", "-2", "2.0"])
 def test_a_shape_must_be_whole_numbers(shape):
     with pytest.raises(
-        SettingError, match=r"^--context-shape must be 1 to 4 whole numbers like 784 or 1x28x28, found "
+        SettingError, match=r"^--context-shape must be 1 to 4 whole numbers such as 784 or 1x28x28, found "
     ):
         LogColumns(context_shape=shape)
 
@@ -311,8 +311,8 @@ def test_all_schema_faults_are_told_in_one_message(tmp_path, write_plain):
         y=["cat"] * 4, split=[1] * 4,
     )  # fmt: skip
     told = (
-        f"{path}: column 'action' must be whole numbers, found string (number the actions from 0, every file by "
-        "the same mapping; with polars: "
+        f"{path}: column 'action' must be whole numbers, found string (number the actions from 0, with the "
+        "same mapping in every file; with polars: "
         "pl.col('action').replace_strict({'first': 0, 'second': 1})); "
         "no column 'propensity' for the propensity: name it with --propensity-column; "
         "column 'cost' must be numbers, found string; "
@@ -386,8 +386,8 @@ def test_a_split_by_another_name(tmp_path, write_plain):
 def test_actions_that_are_probably_not_counted_from_0(tmp_path, write_plain, action, actions, doubted):
     path = write_plain(tmp_path / "log.parquet", action=action)
     said = (
-        f"{path}: action 0 is never logged, the smallest is {doubted}: actions are counted from 0, so that there are "
-        f"{max(action) + 1} of them here; renumber them, or say how many there are with --actions"
+        f"{path}: action 0 is never logged, the smallest is {doubted}: actions are counted from 0, so this log has "
+        f"{max(action) + 1} actions; renumber them, or pass their number with --actions"
     )
     with open_logs([path], LogColumns(actions=actions)) as log:
         assert log.warnings == (() if doubted is None else (said,))
@@ -425,7 +425,9 @@ def test_cost_and_reward_exclude_each_other():
 def test_a_column_that_is_there_twice(tmp_path):
     path = str(tmp_path / "log.parquet")
     pq.write_table(pa.table([[1], [2]], names=["action", "action"]), path)
-    with pytest.raises(ContractError, match=whole(f"{path}: column 'action' is there more than once; rename one")):
+    with pytest.raises(
+        ContractError, match=whole(f"{path}: column 'action' occurs more than once; rename one of them")
+    ):
         read(path)
 
 
@@ -567,13 +569,13 @@ def test_a_pattern_or_folder_without_files(tmp_path):
     (tmp_path / "empty").mkdir()
     with pytest.raises(InputFileError, match=whole(f"{tmp_path}/*.parquet matches no file")):
         read(f"{tmp_path}/*.parquet")
-    with pytest.raises(InputFileError, match=whole(f"{tmp_path}/empty is a folder with no *.parquet file in it")):
+    with pytest.raises(InputFileError, match=whole(f"{tmp_path}/empty is a folder without *.parquet files")):
         read(f"{tmp_path}/empty")
 
 
 def test_one_file_where_one_is_needed(parts):
     with (
-        pytest.raises(InputFileError, match=whole(f"{parts}/*.parquet stands for 2 files, but one is needed here")),
+        pytest.raises(InputFileError, match=whole(f"{parts}/*.parquet matches 2 files, but one is needed here")),
         open_input(f"{parts}/*.parquet"),
     ):
         pass
@@ -605,15 +607,15 @@ DISAGREEMENTS = {
     ),
     "names of features": (features("x_0"), features("x_1"), {"context_columns": "x_*"}, "context columns"),
     "optional columns": ({"label": [0] * 4}, {}, {}, "optional columns"),
-    "further columns": ({"note": ["a"] * 4}, {}, {}, "further columns"),
-    "types of further columns": ({"note": ["a"] * 4}, {"note": [1] * 4}, {}, "further columns"),
+    "other columns": ({"note": ["a"] * 4}, {}, {}, "other columns"),
+    "types of other columns": ({"note": ["a"] * 4}, {"note": [1] * 4}, {}, "other columns"),
 }
 
 
 @pytest.mark.parametrize(("first", "second", "flags", "what"), DISAGREEMENTS.values(), ids=DISAGREEMENTS.keys())
 def test_files_that_disagree_are_refused(tmp_path, write_plain, first, second, flags, what):
     one, two = write_plain(tmp_path / "one.parquet", **first), write_plain(tmp_path / "two.parquet", **second)
-    told = f"{two}: its {what} differ from those of {one}; files read as one log must be alike"
+    told = f"{two}: its {what} differ from those of {one}; all files of a log must have the same columns"
     with pytest.raises(ContractError, match=whole(told)):
         read([one, two], **flags)
 
@@ -659,7 +661,7 @@ def test_faults_in_a_folder_name_the_folder(parts, write_plain, run):
 # --- what is no log -------------------------------------------------------------------------------------
 
 NO_LOGS = {
-    "empty": (b"", "{} is empty: it holds 0 bytes"),
+    "empty": (b"", "{} is empty: it has 0 bytes"),
     "CSV": (
         b"context,action\n1,2\n",
         "{} is not a Parquet file (it starts with b'cont', not b'PAR1'): "
@@ -717,7 +719,7 @@ def test_a_name_longer_than_the_system_allows(run):
 
 def test_stdin_is_given_once_only(run):
     ran = run("mask", "-", "-", "--rho", 0.5)
-    assert (ran.code, ran.stderr) == (2, "s2bl: - (stdin) can be given once only\n")
+    assert (ran.code, ran.stderr) == (2, "s2bl: - (stdin) can be given only once\n")
 
 
 def test_an_empty_pipe(run):
@@ -795,10 +797,10 @@ def test_mask_says_what_it_drops_and_doubts(tmp_path, write_plain, run):
     ran = run("mask", path, "--rho", 1, "--reward-column", "click", "--quiet", "-o", "out.parquet")
     assert ran.code == 0
     assert ran.stderr.splitlines() == [
-        f"warning: {path}: action 0 is never logged, the smallest is 1: actions are counted from 0, so that there are "
-        "3 of them here; renumber them, or say how many there are with --actions",
-        "warning: column 'cost' is dropped: a log's cost is another thing; to have this one carried along, rename it",
-        "warning: column 'label' is dropped: a log's label is another thing; to have this one carried along, rename it",
+        f"warning: {path}: action 0 is never logged, the smallest is 1: actions are counted from 0, so this log has "
+        "3 actions; renumber them, or pass their number with --actions",
+        "warning: column 'cost' is dropped, because its name is reserved for the log's cost: rename it to keep it",
+        "warning: column 'label' is dropped, because its name is reserved for the log's label: rename it to keep it",
     ]
     assert pq.read_schema(tmp_path / "out.parquet").names == ["context", "action", "propensity", "cost"]
 

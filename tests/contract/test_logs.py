@@ -185,11 +185,11 @@ ONE_FAULT = {
     ),
     "cost NaN": (
         {"cost": [-1.0, NAN, None, 0.0]},
-        "cost must be finite, or null where feedback is missing: 1 row, the first is row 1 with nan",
+        "cost must be finite, or null if feedback is missing: 1 row, the first is row 1 with nan",
     ),
     "cost infinite": (
         {"cost": [-1.0, None, INF, -INF]},
-        "cost must be finite, or null where feedback is missing: 2 rows, the first is row 2 with inf",
+        "cost must be finite, or null if feedback is missing: 2 rows, the first is row 2 with inf",
     ),
     "label out of range": (
         {"label": [0, 1, 2, -3]},
@@ -221,15 +221,15 @@ ONE_FAULT = {
     ),
     "pi0 that does not sum to 1": (
         {"pi0": [[0.5, 0.5], [0.75, 0.75], [0.5, 0.5], [0.25, 0.75]]},
-        "pi0 must hold probabilities that sum to 1: 1 row, the first is row 1 with 1.5",
+        "pi0 must be probabilities that sum to 1: 1 row, the first is row 1 with 1.5",
     ),
     "pi0 with a negative probability": (
         {"pi0": [[0.5, 0.5], [0.75, 0.25], [1.5, -0.5], [0.25, 0.75]]},
-        "pi0 must hold probabilities that sum to 1: 1 row, the first is row 2 with 1.0",
+        "pi0 must be probabilities that sum to 1: 1 row, the first is row 2 with 1.0",
     ),
     "pi0 with NaN": (
         {"pi0": [[0.5, 0.5], [0.75, 0.25], [0.5, 0.5], [NAN, 0.75]]},
-        "pi0 must hold probabilities that sum to 1: 1 row, the first is row 3 with nan",
+        "pi0 must be probabilities that sum to 1: 1 row, the first is row 3 with nan",
     ),
     "pi0 that disagrees with propensity": (
         {"pi0": [[0.5, 0.5], [0.25, 0.75], [0.5, 0.5], [0.25, 0.75]]},
@@ -317,8 +317,8 @@ def test_all_faults_are_told_in_one_message(tmp_path, write_plain):
         "action must be in [0, 1] (2 actions): 1 row, the first is row 3 with 7; "
         "label must be in [0, 1] (2 actions; --label-column '' for no label): 1 row, the first is row 1 with 9; "
         "propensity must be in (0, 1]: 1 row, the first is row 3 with 2.0; "
-        "cost must be finite, or null where feedback is missing: 2 rows, the first is row 2 with nan; "
-        "pi0 must hold probabilities that sum to 1: 1 row, the first is row 3 with 1.4; "
+        "cost must be finite, or null if feedback is missing: 2 rows, the first is row 2 with nan; "
+        "pi0 must be probabilities that sum to 1: 1 row, the first is row 3 with 1.4; "
         "pi0 of the logged action must equal propensity: 1 row, the first is row 4 with 0.1"
         f"{END}"
     )
@@ -516,12 +516,12 @@ def test_the_number_of_actions_in_a_document_is_bounded(tmp_path, write_log, act
     [
         ({"dtype": "int64", "shape": "[2]"}, "context dtype must be one of uint8, float32, found 'int64'"),
         ({"shape": "[2]"}, "context dtype must be one of uint8, float32, found ''"),
-        ({"dtype": "float32"}, "context shape must be 1 to 4 whole numbers from 1 on, .* found None"),
+        ({"dtype": "float32"}, "context shape must be 1 to 4 whole numbers of 1 or more .* found None"),
         ({"dtype": "float32", "shape": "[0]"}, r"context shape must be .* found \[0\]"),
         ({"dtype": "float32", "shape": "[true, 4]"}, r"context shape must be .* found \[True, 4\]"),
         ({"dtype": "float32", "shape": "[1,1,1,1,4]"}, r"context shape must be .* found \[1, 1, 1, 1, 4\]"),
-        ({"dtype": "float32", "shape": "[100000, 100000]"}, r"context shape must be .* 16777216 features at most"),
-        ({"dtype": "float32", "shape": "[3]"}, "context 3 float32 needs 12 bytes a row, found 16"),
+        ({"dtype": "float32", "shape": "[100000, 100000]"}, r"context shape must be .* at most 16777216 features"),
+        ({"dtype": "float32", "shape": "[3]"}, "context 3 float32 needs 12 bytes per row, found 16"),
         ({"dtype": "float32", "shape": "[4"}, "the context column's dtype and shape cannot be read"),
         ({"dtype": "float32", "shape": "[" * 10_000}, "the context column's dtype and shape cannot be read"),
     ],
@@ -593,7 +593,7 @@ def test_other_names_of_actions_are_refused(tmp_path, names):
     path = write_named(tmp_path / "log.parquet", names)
     with pytest.raises(ContractError) as caught, open_logs([path]):
         pass
-    assert str(caught.value) == f"{path}: action_names in its document must be 2 texts; make the file again"
+    assert str(caught.value) == f"{path}: action_names in its document must be 2 strings; make the file again"
 
 
 def test_files_that_name_their_actions_differently_are_refused(tmp_path):

@@ -116,7 +116,7 @@ def test_a_risk_alone_has_no_weight_of_a_regulariser() -> None:
 
 
 def test_settings_that_could_not_be_read_are_not_written() -> None:
-    with pytest.raises(ContractError, match="the recorded settings have 1,048,590 characters, and 1,048,576 can be"):
+    with pytest.raises(ContractError, match="must have at most 1,048,576 characters, found 1,048,590"):
         encode_settings({"note": "x" * (MAX_LENGTH + 3)})
 
 

@@ -24,7 +24,7 @@ from s2bl_cli.evaluation.policy_bank import PolicyBank
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.bounds import estimator_error_bound, risk_bound
 from s2bl_cli.metrics.estimate import Estimate
-from s2bl_cli.metrics.health import CAUTION, NO_TRUST, TRUST, WEIGHT_EDGES, verdict, weight_shares
+from s2bl_cli.metrics.health import CAUTION, UNRELIABLE, RELIABLE, WEIGHT_EDGES, verdict, weight_shares
 from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, UNSUPPORTED, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
 from s2bl_cli.policies.network import build_network, network_from, network_tensors
 from s2bl_cli.registry import ESTIMATORS, HEALTH, LABEL_METRICS, METRIC_GROUPS, METRICS
@@ -126,7 +126,7 @@ def test_health_by_hand() -> None:
     measured = {name: _measured(name, policy) for name in wanted}
     assert {name: estimate.value for name, estimate in measured.items()} == pytest.approx(wanted)
     assert [estimate.rows for estimate in measured.values()] == [3, 3, 3, 3, 3, 4, 4]
-    assert _measured("health", policy).value == NO_TRUST
+    assert _measured("health", policy).value == UNRELIABLE
     assert _measured("ess", _on_log(np.zeros(3), np.ones(3), np.zeros(3), 1)).value == 0
 
 
@@ -149,16 +149,16 @@ def test_the_logging_policys_weights_are_in_one_bin() -> None:
 @pytest.mark.parametrize(
     ("changes", "level", "reason"),
     [
-        ({}, TRUST, "trust: effective sample size 500 of 1,000, mean weight 1.01"),
+        ({}, RELIABLE, "reliable: effective sample size 500 of 1,000, mean weight 1.01"),
         ({"ess": 60}, CAUTION, "caution: effective sample size only 60 of 1,000"),
-        ({"ess": 12}, NO_TRUST, "do not trust: effective sample size only 12.0 of 1,000"),
+        ({"ess": 12}, UNRELIABLE, "unreliable: effective sample size only 12.0 of 1,000"),
         ({"unsupported": 0.05}, CAUTION, "caution: 5.0% of its choices are of actions that were never logged"),
         ({"truncated": 0.2}, CAUTION, "caution: 20.0% of the propensities are below ν"),
         ({"mean": 1.1, "error": 0.03}, CAUTION, "caution: the mean weight is 1.100 where 1"),
-        ({"mean": 1.1, "error": 0.001}, NO_TRUST, "do not trust: the mean weight is 1.100"),
-        ({"mean": 1.01, "error": 1e-9}, TRUST, "trust"),
+        ({"mean": 1.1, "error": 0.001}, UNRELIABLE, "unreliable: the mean weight is 1.100"),
+        ({"mean": 1.01, "error": 1e-9}, RELIABLE, "reliable"),
         ({"concerns": ("it was trained on these rows",)}, CAUTION, "caution: it was trained on these rows"),
-        ({"ess": 60, "unsupported": 0.5}, NO_TRUST, "do not trust: 50.0% of its choices"),
+        ({"ess": 60, "unsupported": 0.5}, UNRELIABLE, "unreliable: 50.0% of its choices"),
     ],
 )
 def test_verdicts(changes: dict[str, Any], level: int, reason: str) -> None:
@@ -366,27 +366,30 @@ def test_pieces_of_log_and_probabilities_need_not_end_together(
             "other.parquet does not fit log.parquet: it has 5 rows, but 4 are scored (split test) of 6; give one "
             "row of probabilities per row of the log, in its order",
         ),
-        (_probabilities("lists", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
-        (_probabilities("columns", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
-        (_probabilities("binary", np.full((4, 3), 1 / 3)), "other.parquet: its actions are 3, the log's 2"),
+        (_probabilities("lists", np.full((4, 3), 1 / 3)), "other.parquet: its number of actions is 3, the log's is 2"),
+        (
+            _probabilities("columns", np.full((4, 3), 1 / 3)),
+            "other.parquet: its number of actions is 3, the log's is 2",
+        ),
+        (_probabilities("binary", np.full((4, 3), 1 / 3)), "other.parquet: its number of actions is 3, the log's is 2"),
         (
             _probabilities("lists", [[0.5, 0.5], [0.5, 0.5], [0.9, 0.9], [1.5, -0.5]]),
-            "other.parquet: each row must hold probabilities that sum to 1: 2 rows of 4 do not, the first is row 2 "
+            "other.parquet: each row must contain probabilities that sum to 1: 2 of 4 rows do not, the first is row 2 "
             "with a sum of 1.8; normalise them",
         ),
         (
             _probabilities("columns", [[0.5, 0.5], [np.nan, 0.5], [0.5, 0.5], [0.5, 0.5]]),
-            "other.parquet: each row must hold probabilities that sum to 1: 1 rows of 4 do not, the first is row 1 "
+            "other.parquet: each row must contain probabilities that sum to 1: 1 of 4 rows do not, the first is row 1 "
             "with a sum of nan; normalise them",
         ),
         (
             pa.table({"pi": pa.array([[0.5, 0.5], None, [0.5, 0.5], [0.5, 0.5]])}),
-            "other.parquet: probabilities must not be null: row 1 is",
+            "other.parquet: probabilities must not be null, found null in row 1",
         ),
         (
             pa.table({"score": [0.1, 0.2]}),
-            "other.parquet: a Parquet of action probabilities must have one column of lists (or float32 binary), one "
-            "value an action, or columns p0, p1, …; found score",
+            "other.parquet: a Parquet file of action probabilities must have one column of lists (or float32 binary) "
+            "with one value per action, or columns p0, p1, …; found score",
         ),
     ],
     ids=["rows", "actions in lists", "in columns", "in binary", "sums", "nan", "null", "no such column"],
@@ -404,8 +407,8 @@ def test_a_log_is_no_policy(run: Run, tmp_path: Path) -> None:
     ran = run("evaluate", "log.parquet", "--logs", "log.parquet", "--quiet")
     assert (ran.code, ran.stderr) == (
         2,
-        "s2bl: log.parquet is a Parquet file of logs, but a policy is needed here (s2bl train makes them), or logging, "
-        "uniform, or a Parquet of action probabilities\n",
+        "s2bl: log.parquet is a logs file, but a policy is needed here: a file from s2bl train, logging, "
+        "uniform, or a Parquet file of action probabilities\n",
     )
 
 
@@ -586,7 +589,7 @@ def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: 
     ran = run(*words, "--missing-model", "-o", "mended.parquet")
     assert (ran.code, ran.stderr) == (0, "")
     mended = _values(tmp_path / "mended.parquet", "uniform")
-    assert mended["health"] == TRUST
+    assert mended["health"] == RELIABLE
     rows = read_scores([str(tmp_path / "mended.parquet")])[0].to_pylist()
     notes = [row["note"] for row in rows if row["metric"] in ESTIMATORS.names]
     assert all(note.endswith("known rows weighted by the model of missingness") for note in notes)
@@ -614,7 +617,7 @@ def test_a_model_of_missingness_that_does_not_fit_is_warned_of(run: Run, tmp_pat
         "warning: uniform on log.parquet: the model of missingness does not fit: weighted by it"
     )
     assert ran.stderr.endswith("standard errors off; its intervals are too narrow\n")
-    assert _values(tmp_path / "scores.parquet", "uniform")["health"] < TRUST
+    assert _values(tmp_path / "scores.parquet", "uniform")["health"] < RELIABLE
 
 
 def test_missingness_at_random_is_not_warned_of(run: Run, tmp_path: Path) -> None:

@@ -189,8 +189,8 @@ def test_many_policies_in_one_pass_are_each_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "line"),
     [
-        ([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], "its actions are 3, the log's 2"),
-        ([[0.5, 0.5]] * 3, "its contexts are 3 float32, the log's 2 float32"),
+        ([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], "its number of actions is 3, the log's is 2"),
+        ([[0.5, 0.5]] * 3, "its contexts are 3 float32, the log's are 2 float32"),
     ],
     ids=["actions", "contexts"],
 )
@@ -214,7 +214,7 @@ def test_policy_whose_actions_stand_for_something_else_is_refused(tmp_path: Path
     with pytest.raises(ContractError) as raised:
         _scores(log, _named_policy(tmp_path, ("shoe", "bag\x1b")))
     assert str(raised.value) == (
-        f"p.safetensors does not fit {log}: its action 1 is 'bag', the log's 'hat'; "
+        f"p.safetensors does not fit {log}: its action 1 is 'bag', the log's is 'hat'; "
         f"evaluate a policy on logs of the kind it was trained on"
     )
 
@@ -296,7 +296,7 @@ def test_log_without_a_split_column_is_scored_whole(run: Callable[..., Any], tmp
 
 def test_distribution_that_is_none_is_told_and_not_scored(tmp_path: Path) -> None:
     wrong = write_arrays(tmp_path / "log.parquet", _rows(pi0=np.full((5, 2), 0.9, np.float32)), 2)
-    with pytest.raises(ContractError, match="pi0 must hold probabilities that sum to 1: 5 rows"):
+    with pytest.raises(ContractError, match="pi0 must be probabilities that sum to 1: 5 rows"):
         _scores(wrong, table_policy(tmp_path / "p.safetensors", TABLE))
     swapped = write_arrays(tmp_path / "log.parquet", _rows(pi0=np.tile([[0.1, 0.9]], (5, 1)).astype(np.float32)), 2)
     with pytest.raises(ContractError, match="pi0 of the logged action must equal propensity: 5 rows"):
@@ -433,5 +433,5 @@ def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
     assert runner.invoke(app, [*score, str(right), *flags]).exit_code == 0
     refused = runner.invoke(app, [*score, str(wrong), *flags, "--force"])
     assert refused.exit_code == 2
-    assert "its contexts are 2 float32 (f_a, f_b), the log's 2 float32 (f_b, f_a)" in refused.stderr
+    assert "its contexts are 2 float32 (f_a, f_b), the log's are 2 float32 (f_b, f_a)" in refused.stderr
     assert runner.invoke(app, [*score, str(wrong), "--context-columns", "f_a,f_b", "--force"]).exit_code == 0

@@ -26,7 +26,7 @@ from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.policies import NetworkSpec, Policy, write_policy
 from s2bl_cli.contract.scores import SCHEMA, Score, write_scores
-from s2bl_cli.inspection.words import _blocks
+from s2bl_cli.inspection.description import _blocks
 
 SPEC = LogSpec(actions=4, context=ContextSpec("uint8", (1, 4, 4)), optional=("label", "split"))
 MADE = step_of("make-logs", {"dataset": "sample", "tau": 10.0, "seed": 3, "data-dir": "/a/folder/far/away"})
@@ -239,7 +239,7 @@ def test_a_log_without_any_feedback(tmp_path: Path) -> None:
     found = facts(path)["train"]
     assert (found["known"], found["rho"], found["cost"]) == (0, 0.0, None)
     assert {one["mean_cost"] for one in found["by_action"]} == {None}
-    assert "Costs where known" not in said(path)
+    assert "Known costs" not in said(path)
 
 
 def test_a_log_without_rows(tmp_path: Path) -> None:
@@ -499,14 +499,14 @@ def test_a_checkpoint(tmp_path: Path) -> None:
     assert (found["tensors"], found["bytes"]) == (1, 24)
     words = said(path)
     assert words.startswith(f"{path}: checkpoint, contract version 2\n")
-    assert "under way      training: 4 epochs done, and 5 steps of the next\n" in words
+    assert "in progress        training: 4 epochs and 5 steps of the next finished\n" in words
     assert "Made by\ns2bl train --seed 0 logs-abababab.parquet -o policy.safetensors\n" in words
 
 
 def test_a_checkpoint_between_two_fits(tmp_path: Path) -> None:
     path = write_a_checkpoint(tmp_path / "p.checkpoint", {**CONTENT, "current": None})
     assert (facts(path)["stage"], facts(path)["epoch"]) == (None, None)
-    assert "under way" not in said(path)
+    assert "in progress" not in said(path)
 
 
 def test_a_history_cannot_steer_the_terminal(tmp_path: Path) -> None:
@@ -602,15 +602,16 @@ def test_a_long_lineage_keeps_its_ends(tmp_path: Path) -> None:
 def test_other_files_are_refused(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "other.parquet"
     path.write_bytes(content)
-    assert "other.parquet is no log, scores or policy file: it starts with" in refusal(path)
+    assert "other.parquet is not a log, scores or policy file: it starts with" in refusal(path)
 
 
 def test_a_csv_is_told_from_other_files(tmp_path: Path) -> None:
     path = tmp_path / "log.csv"
     path.write_text("x_0,action,propensity,cost\n1,0,0.5,-1\n")
     assert refusal(path) == (
-        f"s2bl: {path} is no log, scores or policy file: it starts with b'x_0,acti', and not as Parquet (b'PAR1') or "
-        "safetensors do: it looks like CSV; convert it, for example with polars: pl.read_csv(…).write_parquet(…)\n"
+        f"s2bl: {path} is not a log, scores or policy file: it starts with b'x_0,acti', and not like Parquet "
+        "(b'PAR1') or safetensors: it looks like CSV; "
+        "convert it, for example with polars: pl.read_csv(…).write_parquet(…)\n"
     )
 
 
@@ -671,7 +672,7 @@ def test_a_policy_in_parquet_is_refused(tmp_path: Path) -> None:
     table = pq.read_table(path)
     document = table.schema.metadata[b"s2bl"].replace(b'"kind":"logs"', b'"kind":"policy"')
     pq.write_table(table.replace_schema_metadata({b"s2bl": document}), path)
-    assert "says that it is a policy, but it is Parquet" in refusal(path)
+    assert "declares itself a policy file, but it is Parquet" in refusal(path)
 
 
 # Text from files

@@ -201,8 +201,8 @@ def test_policy_that_does_not_fit_is_rejected(run: Callable[..., Any], tmp_path:
     table_policy(tmp_path / "three.safetensors", np.full((4, 3), 1 / 3))
     table_policy(tmp_path / "ten.safetensors", np.full((4, 10), 0.1))
     for name, expected in (
-        ("three", "its actions are 3, the data's 10"),
-        ("ten", "its contexts are 4 float32, the data's 1×28×28 uint8"),
+        ("three", "its number of actions is 3, the data's is 10"),
+        ("ten", "its contexts are 4 float32, the data's are 1×28×28 uint8"),
     ):
         ran = run("make-logs", "--logging-policy", f"{name}.safetensors", "--quiet", "-o", "x.parquet")
         assert ran.code == 2

@@ -181,7 +181,7 @@ def test_feedback_never_comes_back(tmp_path, log, run):
     ran = run("mask", "masked.parquet", "--rho", 1, "-o", "again.parquet")
     assert ran.code == 0
     assert ran.stderr == (
-        "warning: only 10 train rows had feedback, fewer than the 40 asked for: all of them keep it\n"
+        "warning: only 10 train rows had feedback, fewer than the 40 requested: all of them keep it\n"
         "again.parquet: 10 of 40 train rows keep their feedback (ρ = 0.25), 30 are without it; "
         "0 dropped; 20 test rows untouched\n"
     )
@@ -196,7 +196,7 @@ def test_what_was_missing_stays_missing(folder, write_log, rho, seed, pattern):
     write_log(source, 40, known=np.arange(40) % pattern == 0, row_group=11)
     counts = mask(source, target, rho=rho, seed=seed)
     assert known_rows(target) <= known_rows(source)
-    assert len(known_rows(target)) == counts.known == min(counts.known_before, counts.wanted)
+    assert len(known_rows(target)) == counts.known == min(counts.known_before, counts.requested)
 
 
 # --- --known and --missing --------------------------------------------------------------------------------
@@ -250,8 +250,8 @@ def test_missing_rows_may_have_been_missing_before(tmp_path, write_log):
 
 # --- errors -----------------------------------------------------------------------------------------------
 
-EXACTLY_ONE = "exactly one of --rho, --hide and --known says how much feedback to keep, found {}: try --rho 0.2"
-ONE_WITH_MISSING = "--missing goes with --known: --known 1000 --missing 4000 keeps exactly 5,000 train rows"
+EXACTLY_ONE = "exactly one of --rho, --hide and --known must be given, found {}: try --rho 0.2"
+ONE_WITH_MISSING = "--missing needs --known: --known 1000 --missing 4000 keeps exactly 5,000 train rows"
 WRONG_FLAGS = {
     "none": ([], EXACTLY_ONE.format("none")),
     "two": (["--rho", 0.2, "--hide", 0.8], EXACTLY_ONE.format("--rho and --hide")),
@@ -271,15 +271,15 @@ WRONG_FLAGS = {
     "seed too large": (["--rho", 1, "--seed", 2**32], "--seed must be in [0, 4294967295], found 4294967296"),
     "too many known": (
         ["--known", 41],
-        "--known 41: log.parquet has feedback in 40 train rows only; ask for at most that many",
+        "--known 41: log.parquet has only 40 train rows with feedback; pass at most that many",
     ),
     "too many missing": (
         ["--known", 10, "--missing", 31],
-        "--known 10 --missing 31: log.parquet has 40 train rows in all; ask for at most 30 missing",
+        "--known 10 --missing 31: log.parquet has 40 train rows in total; pass at most --missing 30",
     ),
     "json and stdout": (
         ["--rho", 1, "--json", "-o", "-"],
-        "--json and -o - both want stdout: write the file with -o FILE",
+        "--json and -o - both write to stdout: write the file with -o FILE",
     ),
 }
 
@@ -305,7 +305,7 @@ def test_a_word_that_is_no_number(run):
 def test_a_log_of_test_rows_only(tmp_path, write_log, run):
     write_log(tmp_path / "log.parquet", 5, test_rows=5)
     ran = run("mask", "log.parquet", "--rho", 0.5)
-    assert (ran.code, ran.stderr) == (2, "s2bl: log.parquet: it has no train rows, and only train rows are masked\n")
+    assert (ran.code, ran.stderr) == (2, "s2bl: log.parquet: it has no train rows, but only train rows are masked\n")
     assert os.listdir(tmp_path) == ["log.parquet"]
 
 

@@ -335,7 +335,7 @@ def test_logs_of_other_tools_are_drawn_when_asked_for(
     ran = files("report", "plain.parquet", "--plot", "other.png")
     assert (ran.code, ran.stderr) == (
         2,
-        "s2bl: plain.parquet: it is no scores file (no s2bl document); s2bl evaluate makes them\n",
+        "s2bl: plain.parquet: it is not a scores file (no s2bl document); s2bl evaluate makes them\n",
     )
 
 
@@ -354,7 +354,7 @@ def test_logs_of_other_tools_are_drawn_when_asked_for(
          "history.parquet: it is a history file, but a scores file is needed here (made by s2bl evaluate)"),
         ("log.parquet --format html", "no scores are given, and a table is made of scores: s2bl evaluate makes them"),
         ("scores.parquet --plot no/where.png",
-         "no/where.png cannot be written: the folder no does not exist; make it first"),
+         "no/where.png cannot be written: the folder no does not exist; create it first"),
         ("scores.parquet --plot x.png --figure known-rows",
          "--figure known-rows is drawn from scores of policies that s2bl train made with all of a log's rows (for a "
          "fixed number of known rows, --figure missing-ratio), and there are none here"),

@@ -100,7 +100,7 @@ def test_latex_table_by_hand() -> None:
         (("a", 1.0, 0.02), (Cell(0.5, 0.01, is_best=True), Cell(0.4, is_second=True, differs=True))),
         (("a", 1.0, 0.2), (Cell(0.5), Cell())),
         (("a", 10.0, 0.2), (Cell(0.5), Cell())),
-        (("b", 10.0, 0.2), (Cell(text="do not trust"), Cell(0.25))),
+        (("b", 10.0, 0.2), (Cell(text="unreliable"), Cell(0.25))),
     )
     table = Table(("dataset", "tau", "rho"), {"1": "One", "2": "Two"}, rows, "Accuracy in %", notes=("A note.",))
     assert latex(Made((table,))).splitlines() == [
@@ -120,7 +120,7 @@ def test_latex_table_by_hand() -> None:
         r"\cmidrule(lr){2-5}",
         r" & 10 & 0.2 & $50.00$ & -- \\",
         r"\midrule",
-        r"b & 10 & 0.2 & do not trust & $25.00$ \\",
+        r"b & 10 & 0.2 & unreliable & $25.00$ \\",
         r"\bottomrule",
         r"\end{tabular}}",
         r"\par\smallskip{\footnotesize A note.\par}",

@@ -479,7 +479,7 @@ def test_estimates_with_intervals_truth_and_health(report: Report) -> None:
     ]
     assert told["truth"] == ["**0.7000**", "<u>0.6000</u>", "0.2500"]
     assert told["Effective sample size"] == ["812.4", "80.2", "–"]
-    assert told["Verdict"] == ["trust", "caution", "–"]
+    assert told["Verdict"] == ["reliable", "caution", "–"]
     assert "on a.parquet: caution: only 80 effective rows of 1,000\n" in ran.stdout
 
 
@@ -488,7 +488,7 @@ def test_estimates_of_several_seeds_are_averaged_and_the_worst_verdict_counts(re
     scores += [score(level, seed=seed, metric="health", note="") for seed, level in enumerate((2.0, 0.0))]
     ran = report(scores)
     assert ran.stdout.startswith("Expected reward estimated from the log: mean ± std over 2 seeds\n")
-    assert [row[3:] for row in _table(ran)[1:]] == [["DR", "0.7000 ± 0.1414"], ["Verdict", "do not trust"]]
+    assert [row[3:] for row in _table(ran)[1:]] == [["DR", "0.7000 ± 0.1414"], ["Verdict", "unreliable"]]
 
 
 def test_lower_bound_alone_is_shown_as_one(report: Report) -> None:

@@ -311,12 +311,12 @@ def test_checkpoint_of_another_run_is_refused(
 ) -> None:
     content = checkpoint.read_bytes()
     assert _refused(run, tmp_path, log, *WORDS, "--lr", 0.3) == (
-        "s2bl: p.checkpoint is of other settings (lr was 0.001, is 0.3): give the same flags as before, or drop "
+        "s2bl: p.checkpoint is from a run with other settings (lr was 0.001, is 0.3): pass the same flags, or drop "
         "--resume to start over\n"
     )
     other = write_arrays(tmp_path / "log.parquet", blobs(known=0.4), ACTIONS)
     assert _refused(run, tmp_path, other, *WORDS) == (
-        "s2bl: p.checkpoint is of another log: give the same log as before, or drop --resume to start over\n"
+        "s2bl: p.checkpoint is from a run on another log: pass the same log, or drop --resume to start over\n"
     )
     assert checkpoint.read_bytes() == content
     assert run("train", log, *WORDS, "--resume", "-o", "p.safetensors").code == 0
@@ -326,7 +326,7 @@ def test_checkpoint_of_another_run_is_refused(
 def test_what_is_no_checkpoint_is_refused(run: Callable[..., Any], tmp_path: Path, log: Path, checkpoint: Path) -> None:
     content = checkpoint.read_bytes()
     checkpoint.write_bytes(b"")
-    assert _refused(run, tmp_path, log, *WORDS) == "s2bl: p.checkpoint is empty: it holds 0 bytes\n"
+    assert _refused(run, tmp_path, log, *WORDS) == "s2bl: p.checkpoint is empty: it has 0 bytes\n"
     checkpoint.write_bytes(content[: len(content) // 2])
     line = _refused(run, tmp_path, log, *WORDS)
     assert line.startswith("s2bl: p.checkpoint is not a checkpoint file (safetensors: ")

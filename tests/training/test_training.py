@@ -470,5 +470,5 @@ def test_a_prior_whose_actions_stand_for_something_else_is_refused(tmp_path: Pat
     prior = train(write_arrays(tmp_path / "a.parquet", blobs(), 3, action_names=("x", "y", "z")))
     write_policy(prior, str(tmp_path / "prior.safetensors"), force=False)
     log = write_arrays(tmp_path / "b.parquet", blobs(), 3, action_names=("z", "y", "x"))
-    with pytest.raises(ContractError, match=r"is no prior for .*: its action 0 is 'x', the log's 'z'$"):
+    with pytest.raises(ContractError, match=r"is no prior for .*: its action 0 is 'x', the log's is 'z'$"):
         train(log, reg="lpr", prior=str(tmp_path / "prior.safetensors"))

@@ -22,7 +22,7 @@ class LogArrays:
     context: npt.NDArray[np.generic]  # (rows, *shape), in the file's dtype
     action: Ints  # (rows,)
     propensity: Floats  # (rows,)
-    cost: Floats  # (rows,), 0 where missing
+    cost: Floats  # (rows,), 0 if missing
     known: Mask  # (rows,), whether the cost is known
     is_test: Mask  # (rows,)
     label: Ints | None
@@ -33,7 +33,7 @@ class LogArrays:
         return len(self.action)
 
     def take(self, chosen: Mask) -> "LogArrays":
-        """The chosen rows; arrays that are absent or were not read stay so."""
+        """The chosen rows. Arrays that are None or were not read stay unchanged."""
         if chosen.all():
             return self
         values = {field.name: getattr(self, field.name) for field in fields(self)}
@@ -41,7 +41,7 @@ class LogArrays:
 
 
 def log_arrays(batch: pa.RecordBatch, spec: LogSpec) -> LogArrays:
-    """A canonical batch as numpy arrays, contexts uncopied. Nulls read as 0 (they are reported as faults)."""
+    """A canonical batch as numpy arrays; contexts are not copied. Nulls, which are reported as faults, become 0."""
     names = set(batch.schema.names)
 
     def plain(name: str, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
@@ -74,7 +74,7 @@ def is_known_row(batch: pa.RecordBatch) -> Mask:
 
 
 def is_test_row(batch: pa.RecordBatch) -> Mask:
-    """Rows of the test split; without a `split` column every row is for training."""
+    """Which rows are in the test split; without a `split` column, none."""
     if "split" not in batch.schema.names:
         return np.zeros(batch.num_rows, bool)
     column = batch.column("split")
@@ -84,10 +84,10 @@ def is_test_row(batch: pa.RecordBatch) -> Mask:
 
 
 def empty_arrays(spec: LogSpec, rows: int, columns: tuple[str, ...]) -> LogArrays:
-    """Uninitialised arrays for so many rows of these columns."""
+    """Uninitialised arrays for this number of rows of these columns."""
 
     def array(name: str, dtype: npt.DTypeLike, *shape: int) -> npt.NDArray[Any]:
-        return _from_arrows_pool((rows if name in columns else 0, *shape), np.dtype(dtype))
+        return _from_arrow_pool((rows if name in columns else 0, *shape), np.dtype(dtype))
 
     return LogArrays(
         context=array("context", spec.context.dtype, *spec.context.shape),
@@ -101,18 +101,20 @@ def empty_arrays(spec: LogSpec, rows: int, columns: tuple[str, ...]) -> LogArray
     )
 
 
-def _from_arrows_pool(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """An uninitialised array in memory that Arrow may have used before: fresh pages cost as much as the copy."""
+def _from_arrow_pool(shape: tuple[int, ...], dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An uninitialised array from Arrow's memory pool: touching fresh pages would take as long as the copy."""
     size = math.prod(shape) * dtype.itemsize
     return np.frombuffer(pa.allocate_buffer(size), dtype=np.uint8).view(dtype).reshape(shape)
 
 
 def copy_rows(source: LogArrays, target: LogArrays, first_row: int) -> None:
-    """Copy all rows of the source into the target, from its row `first_row` on."""
+    """Copy all rows of the source into the target, starting at its row `first_row`."""
     for field in fields(LogArrays):
-        values, whole = getattr(source, field.name), getattr(target, field.name)
-        if whole is not None and len(whole):
-            whole[first_row : first_row + len(values)].reshape(-1)[:] = values.reshape(-1)  # flat: one memcpy
+        values, destination = getattr(source, field.name), getattr(target, field.name)
+        if destination is not None and len(destination):
+            destination[first_row : first_row + len(values)].reshape(-1)[:] = values.reshape(
+                -1
+            )  # flattened, so that it is one memcpy
 
 
 def valid_rows(column: pa.Array) -> Mask:
@@ -121,14 +123,14 @@ def valid_rows(column: pa.Array) -> Mask:
     return valid
 
 
-def without_nulls(column: pa.Array, instead: int) -> npt.NDArray[Any]:
-    """A column of numbers as numpy. (fill_null is not free: without nulls, this costs nothing.)"""
-    values: npt.NDArray[Any] = (column.fill_null(instead) if column.null_count else column).to_numpy()
+def without_nulls(column: pa.Array, replacement: int) -> npt.NDArray[Any]:
+    """A column of numbers as numpy. Without nulls nothing is copied."""
+    values: npt.NDArray[Any] = (column.fill_null(replacement) if column.null_count else column).to_numpy()
     return values
 
 
 def fixed_binary_view(column: pa.Array, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
-    """A fixed-size binary column as a (rows, values) array: no copy. What it has at nulls means nothing."""
+    """A fixed-size binary column as a (rows, values) array, without a copy. Null rows have arbitrary values."""
     width = column.type.byte_width
     data = column.buffers()[1]
     flat = np.frombuffer(data, dtype=np.uint8, count=len(column) * width, offset=column.offset * width)

@@ -1,7 +1,7 @@
-"""Batches in the contract's own layout. Columns that have it already are taken as they are, others are converted.
+"""Batches in the contract's layout. Columns that have this layout are used unchanged, others are converted.
 
-In a canonical batch a null is a value that the tally has counted (in `cost`: missing feedback), so that no later check
-reports it a second time in other words.
+In a canonical batch a null is a value that the tally has already counted (in `cost`: missing feedback), so later checks
+do not report it again.
 """
 
 import pyarrow as pa
@@ -23,7 +23,7 @@ def canonical_batch(
     *,
     extra: bool,
 ) -> pa.RecordBatch:
-    """The batch with the contract's columns and types. A column of which no row fits is left out."""
+    """The batch with the contract's columns and types. A column in which no row fits is left out."""
     fields, arrays = [], []
     for field in spec.schema():
         if field.name in columns:
@@ -33,7 +33,7 @@ def canonical_batch(
         else:
             continue
         if array is not None:
-            fields.append(field.with_nullable(True))  # nulls are counted as faults, not refused by Arrow
+            fields.append(field.with_nullable(True))  # Arrow must accept nulls, which are counted as faults
             arrays.append(array)
     return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 

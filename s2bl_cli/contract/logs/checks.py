@@ -1,6 +1,6 @@
-"""The rules for a log's values: small checks over one batch, and the tally that they count faults in.
+"""The rules for a log's values: small checks of one batch, and the tally of faults.
 
-A check never raises: it counts. The reader reports all faults at once, at the end.
+A check counts faults and never raises. The reader reports all faults together, at the end.
 """
 
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from s2bl_cli.contract.logs.arrays import Mask, fixed_binary_view, valid_rows, w
 from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.errors import ContractError, one_line
 
-PI0_TOLERANCE = 1e-3  # float32 sums over thousands of actions; a wrong column is off by far more
+PI0_TOLERANCE = 1e-3  # error of float32 sums over thousands of actions; a wrong column deviates far more
 
 
 @dataclass
@@ -26,7 +26,7 @@ class Fault:
 
 
 class FaultTally:
-    """All faults of a log, each rule with its count and its first row."""
+    """All faults of a log: for each rule, the number of rows and the first of them."""
 
     def __init__(self) -> None:
         self.faults: dict[str, Fault] = {}
@@ -38,10 +38,10 @@ class FaultTally:
             self.faults[rule] = Fault(rule, rows, first_row, one_line(first_value, 60))
 
     def add_where(self, bad: Mask, rule: str, values: npt.NDArray[Any], first_row: int) -> None:
-        """Count the rows where `bad` holds; `values` supplies the first offender."""
+        """Count the rows for which `bad` is true; `values` has the value to report."""
         if bad.any():
-            at = int(bad.argmax())
-            self.add(rule, int(bad.sum()), first_row + at, values[at])
+            i = int(bad.argmax())
+            self.add(rule, int(bad.sum()), first_row + i, values[i])
 
     def add_nulls(self, column: pa.Array, name: str, first_row: int) -> None:
         if column.null_count:
@@ -60,9 +60,9 @@ class FaultTally:
 
 
 def check_batch(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: FaultTally) -> None:
-    """Every rule that the batch's columns allow to check.
+    """Check every rule about the batch's columns.
 
-    The batch is canonical: the types are right, and nulls have been counted.
+    The batch is canonical: its types are right, and its nulls have been counted.
     """
     names = set(batch.schema.names)
     if "context" in names:
@@ -82,8 +82,8 @@ def check_batch(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: Fau
 def _check_context(column: pa.Array, spec: LogSpec, first_row: int, tally: FaultTally) -> None:
     if spec.context.dtype == "float32":
         values = fixed_binary_view(column, np.dtype(np.float32))
-        # One reduction decides: a sum of squares is finite only if every value is (an overflow merely
-        # sends us to the exact look). A full isfinite would cost a mask as large as the batch.
+        # A sum of squares is finite only if every value is. If it overflows, the exact check below decides. Calling
+        # isfinite on every batch would need a mask as large as the batch.
         with np.errstate(over="ignore", invalid="ignore"):
             if np.isfinite(np.einsum("ij,ij->", values, values)):
                 return
@@ -106,7 +106,7 @@ def _check_propensity(column: pa.Array, first_row: int, tally: FaultTally) -> No
 
 def _check_cost(column: pa.Array, first_row: int, tally: FaultTally) -> None:
     values = without_nulls(column, 0)
-    tally.add_where(~np.isfinite(values), "cost must be finite, or null where feedback is missing", values, first_row)
+    tally.add_where(~np.isfinite(values), "cost must be finite, or null if feedback is missing", values, first_row)
 
 
 def _check_pi0(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: FaultTally) -> None:
@@ -115,7 +115,7 @@ def _check_pi0(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: Faul
     with np.errstate(invalid="ignore", over="ignore"):
         sums = pi0.sum(axis=1)
         bad = ~((np.abs(sums - 1) <= PI0_TOLERANCE) & (pi0 >= 0).all(axis=1)) & valid_rows(batch.column("pi0"))
-        tally.add_where(bad, "pi0 must hold probabilities that sum to 1", sums, first_row)
+        tally.add_where(bad, "pi0 must be probabilities that sum to 1", sums, first_row)
         inside = (action >= 0) & (action < spec.actions) & ~bad
         for name in ("pi0", "action", "propensity"):
             inside &= valid_rows(batch.column(name))

@@ -1,4 +1,4 @@
-"""Which columns of a file are what: for logs that other tools made. Light: the command line imports it."""
+"""Column names of logs that other tools made. The command line imports this module, so it must stay light."""
 
 from dataclasses import dataclass
 
@@ -10,7 +10,7 @@ MAX_ACTIONS = 1 << 24
 
 @dataclass(frozen=True)
 class LogColumns:
-    """How to read a log with other names. The defaults are the names that s2bl writes."""
+    """How to read a log with other column names. The defaults are the names that s2bl writes."""
 
     context_columns: str = setting(
         "context",
@@ -18,10 +18,10 @@ class LogColumns:
         metavar="NAMES",
     )
     context_dtype: str | None = setting(
-        None, "Type of binary contexts, if the file does not say", choices=lambda: ("uint8", "float32")
+        None, "Type of binary contexts, if the file does not declare it", choices=lambda: ("uint8", "float32")
     )
     context_shape: str | None = setting(
-        None, "Shape of a context, if the file does not say, such as 1x28x28", metavar="SHAPE"
+        None, "Shape of a context, if the file does not declare it, such as 1x28x28", metavar="SHAPE"
     )
     action_column: str = setting("action", "Action, a whole number from 0", metavar="NAME")
     propensity_column: str = setting(
@@ -31,18 +31,18 @@ class LogColumns:
     reward_column: str | None = setting(
         None, "Reward to read instead of a cost; null if feedback is missing", metavar="NAME"
     )
-    label_column: str = setting("label", "True class, read by evaluate alone; '' for none", metavar="NAME")
+    label_column: str = setting("label", "True class, read only by evaluate; '' for none", metavar="NAME")
     split_column: str = setting("split", "Split, train or test; '' for none", metavar="NAME")
     actions: int | None = setting(
         None,
-        "Number of actions, if the file does not say (default: largest action + 1)",
+        "Number of actions, if the file does not declare it (default: largest action + 1)",
         rule=Between(1, MAX_ACTIONS),
     )
 
     def __post_init__(self) -> None:
         check_settings(self)
         if self.reward_column is not None and self.cost_column != "cost":
-            raise SettingError("--cost-column and --reward-column exclude each other: a log has one feedback")
+            raise SettingError("--cost-column and --reward-column exclude each other: a log has one feedback column")
         if self.context_shape is not None:
             self.parsed_shape()
 
@@ -52,7 +52,7 @@ class LogColumns:
         parts = [part.strip() for part in self.context_shape.replace("×", "x").replace(",", "x").split("x")]
         if not all(part.isdecimal() and len(part) < 10 and int(part) > 0 for part in parts) or len(parts) > 4:
             raise SettingError(
-                f"--context-shape must be 1 to 4 whole numbers like 784 or 1x28x28, "
+                f"--context-shape must be 1 to 4 whole numbers such as 784 or 1x28x28, "
                 f"found {one_line(self.context_shape, 60)!r}"
             )
         return tuple(int(part) for part in parts)

@@ -1,7 +1,7 @@
-"""The distribution of propensities, from one pass, in memory that does not grow: a histogram on a log scale.
+"""The distribution of propensities, from one pass in constant memory: a histogram on a log scale.
 
-A bin is at most 0.1 % of its value wide, and remembers the largest value it met. So a quantile is a value of the log:
-exact where a log has few different propensities, at most 0.1 % too large elsewhere.
+A bin is at most 0.1 % of its value wide, and stores the largest value in it. So a quantile is a value of the log. It is
+exact if the log has few different propensities, and otherwise at most 0.1 % too large.
 """
 
 from dataclasses import dataclass
@@ -13,14 +13,14 @@ Floats = npt.NDArray[np.float32]
 
 MAX_BARS = 12
 
-_DECADES = 46  # float32 begins at 1e-45
+_DECADES = 46  # the smallest float32 is about 1e-45
 _BINS_PER_DECADE = 2500
-_STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,))  # edges of bars in a decade, from fine to coarse
+_STEPS = ((1, 1.5, 2, 3, 5, 7), (1, 2, 5), (1,))  # edges of the bars within a decade, from fine to coarse
 
 
 @dataclass(frozen=True)
 class Quantiles:
-    """A quantile is the smallest propensity that so many percent of the rows do not exceed."""
+    """The q % quantile is the smallest propensity that q % of the rows do not exceed."""
 
     min: float
     q01: float
@@ -33,7 +33,7 @@ class Quantiles:
 
 @dataclass(frozen=True)
 class Bar:
-    """The rows with low ≤ propensity < high (≤ high where high is 1)."""
+    """The number of rows with low ≤ propensity < high (≤ high if high is 1)."""
 
     low: float
     high: float
@@ -41,7 +41,7 @@ class Bar:
 
 
 class PropensityHistogram:
-    """Takes propensities batch by batch. They must be in (0, 1], as the reader's batches are."""
+    """Counts propensities batch by batch. They must be in (0, 1], which the reader checks."""
 
     def __init__(self) -> None:
         self._rows = np.zeros(_DECADES * _BINS_PER_DECADE + 1, np.int64)
@@ -55,20 +55,22 @@ class PropensityHistogram:
         self._smallest = propensity.min(initial=self._smallest)
 
     def quantiles(self) -> Quantiles | None:
-        """None where there are no rows."""
+        """None if there are no rows."""
         rows = int(self._rows.sum())
         if rows == 0:
             return None
-        ranks = [-(-rows * percent // 100) for percent in (1, 10, 50, 90, 99, 100)]  # whole: no rounding decides a rank
+        ranks = [
+            -(-rows * percent // 100) for percent in (1, 10, 50, 90, 99, 100)
+        ]  # in integers, so ranks have no rounding errors
         values = self._largest[np.searchsorted(np.cumsum(self._rows), ranks)]
         return Quantiles(as_decimal(self._smallest), *map(as_decimal, values))
 
     def bars(self) -> list[Bar]:
-        """A histogram of at most MAX_BARS bars between round numbers."""
+        """A histogram of at most MAX_BARS bars with round edges."""
         used = np.flatnonzero(self._rows)
         if not len(used):
             return []
-        # By its largest value: a bin that has nothing but 0.1 belongs above the edge 0.1.
+        # Assign bins by their largest value: a bin that contains only 0.1 belongs above the edge 0.1.
         values = self._largest[used]
         edges = _edges(float(self._smallest), float(values[-1]))
         counts, _ = np.histogram(values, np.array(edges, np.float32), weights=self._rows[used])
@@ -76,7 +78,7 @@ class PropensityHistogram:
 
 
 def _edges(smallest: float, largest: float) -> list[float]:
-    """Round numbers around the values: the finest steps that need few enough bars."""
+    """Round numbers around the values, as fine as MAX_BARS allows."""
     edges: list[float] = []
     for steps in _STEPS:
         edges = [float(f"{step}e{decade}") for decade in range(-_DECADES, 0) for step in steps] + [1.0]
@@ -88,5 +90,5 @@ def _edges(smallest: float, largest: float) -> list[float]:
 
 
 def as_decimal(value: np.float32) -> float:
-    """A float32 as people write it: 0.1, not 0.10000000149011612."""
-    return float(str(value)) + 0.0  # a reward of 0 is a cost of -0.0, which the sum makes 0
+    """The shortest decimal of a float32: 0.1, not 0.10000000149011612."""
+    return float(str(value)) + 0.0  # + 0.0 turns -0.0, the cost of a reward of 0, into 0

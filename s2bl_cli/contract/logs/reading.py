@@ -1,11 +1,11 @@
-"""Reading logs: one file or many as one log, as a stream of checked batches or whole into memory.
+"""Reading logs: one or more files as one log, as a stream of checked batches or whole into memory.
 
     with open_logs(["logs/"], LogColumns()) as log:
         log.spec                     # actions, context, optional columns
         for batch in log.batches(("action", "cost")): ...
-        arrays = log.read()          # numpy, whole
+        arrays = log.read()          # the whole log as numpy arrays
 
-Memory stays bounded by a handful of row groups, whatever the size of the log.
+Streaming needs memory for a few row groups, however large the log is.
 """
 
 import contextlib
@@ -41,23 +41,23 @@ from s2bl_cli.contract.parquet_files import document_of, open_parquet
 from s2bl_cli.errors import ContractError, one_line
 from s2bl_cli.settings import recorded_changes
 
-BATCH_BYTES = 8 << 20  # of contexts; also the size of the row groups that s2bl writes
-_ANY_CONTEXT = ContextSpec("uint8", (1,))  # where a spec is needed before the context is known
+BATCH_BYTES = 8 << 20  # of contexts per batch; also the size of the row groups that s2bl writes
+_ANY_CONTEXT = ContextSpec("uint8", (1,))  # for a spec that is needed before the context is known
 
 
 def rows_per_batch(context: ContextSpec, more_bytes: int = 0) -> int:
-    """So many rows that their contexts, and `more_bytes` per row, fill BATCH_BYTES."""
+    """The number of rows whose contexts, plus `more_bytes` per row, fill BATCH_BYTES."""
     return int(np.clip(BATCH_BYTES // (context.byte_width + more_bytes), 256, 1 << 16))
 
 
 @dataclass(frozen=True)
 class _LogFile:
-    """One file of a log, as its metadata describes it."""
+    """One file of a log, with its metadata."""
 
     file: InputFile
     document: dict[str, Any] | None  # None for a file that another tool made
     plan: ColumnPlan
-    row_groups: list[int]  # the rows of each
+    row_groups: list[int]  # number of rows of each
 
     @property
     def lineage(self) -> Step | None:
@@ -65,7 +65,7 @@ class _LogFile:
 
     @property
     def source(self) -> Source:
-        """The file as an input in a lineage. Costs a read of all of it, for the digest."""
+        """The file as an input in a lineage. Reads the whole file to compute its digest."""
         return Source("logs", self.file.sha256(), None if self.lineage else _recorded_name(self.file), self.lineage)
 
     def stream(self, column: str, batch_rows: int) -> Iterator[pa.RecordBatch]:
@@ -76,14 +76,14 @@ class _LogFile:
 
 
 class Log:
-    """A log of files that are open already. `open_logs` makes it from names."""
+    """A log of files that are open already. `open_logs` opens one by name."""
 
     def __init__(self, files: Sequence[InputFile], names: LogColumns | None = None, *, verify: bool = False) -> None:
         self._names = names or LogColumns()
         self._verify = verify
         self._files = [_open_log_file(file, self._names) for file in files]
         self._check_files_agree()
-        self._smallest_action: int | None = None  # known where the actions were counted
+        self._smallest_action: int | None = None  # known if the actions were counted
         declared = self._declared_actions()
         context = self._files[0].plan.context or self._context_of_first_row()
         actions = self._names.actions or declared or self._count_actions()
@@ -92,18 +92,18 @@ class Log:
 
     @property
     def name(self) -> str:
-        """What messages call the log: its folder, or its first file and how many more."""
+        """The log's name in messages: its folder, or its first file and the number of other files."""
         titles = list(dict.fromkeys(one_line(part.file.folder or part.file.name) for part in self._files))
         return titles[0] if len(titles) == 1 else f"{titles[0]} and {len(titles) - 1} more"
 
     @property
     def base_name(self) -> str:
-        """What scores call the log: the base name of its folder, or of its first file."""
+        """The log's name in scores: the base name of its folder, or of its first file."""
         return _base_name(self._files[0].file)
 
     @property
     def stem(self) -> str:
-        """What to name outputs after."""
+        """The start of default output names."""
         return "logs" if self.base_name == "stdin" else self.base_name.removesuffix(".parquet")
 
     @property
@@ -116,48 +116,48 @@ class Log:
 
     @cached_property
     def sources(self) -> tuple[Source, ...]:
-        """The log's files as inputs in a lineage. Costs a read of each, for the digest."""
+        """The log's files as inputs in a lineage. Reads each whole file to compute its digest."""
         return tuple(part.source for part in self._files)
 
     @property
     def sha256(self) -> str:
-        """The digest of the file; of several, the digest of their digests."""
+        """The digest of the file; for several files, the digest of their digests."""
         digests = [source.sha256 for source in self.sources]
         return digests[0] if len(digests) == 1 else hashlib.sha256("".join(digests).encode()).hexdigest()
 
     @property
     def recorded_names(self) -> dict[str, Any]:
-        """The column names and forms that differ from the contract's, as a lineage records them."""
+        """The column settings that differ from their defaults, as a lineage records them."""
         return recorded_changes(self._names)
 
     @property
     def ignored_columns(self) -> tuple[tuple[str, pa.DataType], ...]:
-        """Columns with a name of the contract that are not read as that: neither used nor carried along."""
+        """Columns with a name of the contract that are neither used nor passed through."""
         return self._files[0].plan.ignored
 
     @property
     def warnings(self) -> tuple[str, ...]:
-        """What is allowed but probably not intended."""
+        """Warnings about properties that are allowed but probably not intended."""
         smallest = self._smallest_action
-        if smallest is None or smallest < 1 or self.rows == 0:  # below 0 it is a fault, reported on reading
+        if smallest is None or smallest < 1 or self.rows == 0:  # an action below 0 is a fault, reported on reading
             return ()
         return (
-            f"{self.name}: action 0 is never logged, the smallest is {smallest}: actions are counted from 0, so that "
-            f"there are {self.spec.actions:,} of them here; renumber them, or say how many there are with --actions",
+            f"{self.name}: action 0 is never logged, the smallest is {smallest}: actions are counted from 0, so this "
+            f"log has {self.spec.actions:,} actions; renumber them, or pass their number with --actions",
         )
 
     def check(self) -> None:
-        """Read all of it for its faults alone."""
+        """Read the whole log to check it."""
         for _ in self.batches(extra=True):
             pass
 
     def batches(self, columns: tuple[str, ...] = COLUMNS, *, extra: bool = False) -> Iterator[pa.RecordBatch]:
-        """Canonical, checked batches in row order. All faults are reported at the end, after the last batch:
-        whoever writes while reading must write atomically. From the first fault on no batch is handed out."""
+        """Canonical, checked batches in row order. All faults are reported at the end, after the last batch, so a
+        caller that writes while reading must write atomically. No batch is yielded after the first fault."""
         tally = FaultTally()
         first_row = 0
         columns = self._present(columns)
-        # With many actions a row's pi0 is far larger than its context.
+        # If there are many actions, a row's pi0 is far larger than its context.
         batch_rows = rows_per_batch(self.spec.context, 4 * self.spec.actions if "pi0" in columns else 0)
         for part in self._files:
             sources = part.plan.source_columns(columns, extra=extra)
@@ -170,14 +170,16 @@ class Log:
         tally.raise_if_any(self.name)
 
     def read(self, columns: tuple[str, ...] = COLUMNS) -> LogArrays:
-        """The whole log in memory, checked. Arrays of columns that were not asked for are empty or None."""
+        """The whole log in memory, checked. Arrays of columns that were not requested are empty or None."""
         columns = self._present(columns)
         if self.rows == 0:
             raise ContractError(f"{self.name}: it has no rows")
         try:
             arrays = empty_arrays(self.spec, self.rows, columns)
-        except (ValueError, OverflowError) as error:  # more than numpy can count
-            raise ContractError(f"{self.name}: it says that it has {self.rows} rows, which no memory holds") from error
+        except (ValueError, OverflowError) as error:  # more rows than numpy can index
+            raise ContractError(
+                f"{self.name}: its footer declares {self.rows} rows, which do not fit in memory"
+            ) from error
         first_row = 0
         for batch in self.batches(columns):
             copy_rows(log_arrays(batch, self.spec), arrays, first_row)
@@ -195,7 +197,7 @@ class Log:
         return tuple(row_groups)
 
     def read_row_groups(self, row_groups: Sequence[RowGroup], columns: tuple[str, ...] = COLUMNS) -> LogArrays:
-        """These row groups in memory, in the order given, checked."""
+        """These row groups in memory, in the given order, checked."""
         columns = self._present(columns)
         arrays = empty_arrays(self.spec, sum(group.rows for group in row_groups), columns)
         tally, at = FaultTally(), 0
@@ -234,20 +236,20 @@ class Log:
         first = self._files[0].plan
         for part in self._files:
             plan = part.plan
-            for what, ours, theirs in (
+            for property_name, ours, theirs in (
                 ("context columns", plan.features, first.features),
                 ("contexts", (plan.context, plan.context_dtype), (first.context, first.context_dtype)),
                 ("optional columns", plan.optional, first.optional),
-                ("further columns", plan.extra, first.extra),
+                ("other columns", plan.extra, first.extra),
             ):
                 if ours != theirs:
                     raise ContractError(
-                        f"{part.file.name}: its {what} differ from those of {self._files[0].file.name}; "
-                        f"files read as one log must be alike"
+                        f"{part.file.name}: its {property_name} differ from those of {self._files[0].file.name}; "
+                        f"all files of a log must have the same columns"
                     )
 
     def _declared_actions(self) -> int | None:
-        """The number of actions that the documents declare; None for files of other tools."""
+        """The number of actions that the documents declare; None if all files are from other tools."""
         declared = {
             whole_number(part.document, "actions", part.file.name, low=1, high=MAX_ACTIONS)
             for part in self._files
@@ -260,7 +262,7 @@ class Log:
         return declared.pop() if declared else None
 
     def _action_names(self, actions: int) -> tuple[str, ...]:
-        """What the actions stand for, where a file says it."""
+        """The names of the actions; empty if no file has them."""
         all_names: set[tuple[str, ...]] = set()
         for part in self._files:
             if part.document is not None:
@@ -269,7 +271,7 @@ class Log:
         if len(all_names) > 1:
             raise ContractError(f"{self.name}: its files name their actions differently; they must agree")
         names = all_names.pop() if all_names else ()
-        return names if len(names) == actions else ()  # --actions may say another number
+        return names if len(names) == actions else ()  # --actions may be another number
 
     def _context_of_first_row(self) -> ContextSpec:
         for part in self._files:
@@ -279,7 +281,7 @@ class Log:
         raise ContractError(f"{self.name}: it has no rows")
 
     def _count_actions(self) -> int:
-        """What pi0 has, else the largest action + 1, for logs that do not say how many actions there are."""
+        """The number of actions of a log that does not declare it: that of pi0, else the largest action + 1."""
         smallest, largest = MAX_ACTIONS, -1
         ignored = FaultTally()  # faults of the values are reported when the log is read
         for part in self._files:
@@ -302,7 +304,7 @@ class Log:
 
 def _open_log_file(file: InputFile, names: LogColumns) -> _LogFile:
     with open_parquet(file) as parquet:
-        # Before the columns: those of another kind or of a later version need not be the contract's.
+        # Before the columns, which differ in files of another kind or of a later version.
         document = document_of(parquet, file)
         if document is not None:
             expect_kind(document, KIND_LOGS, file.name)
@@ -323,15 +325,15 @@ def _base_name(file: InputFile) -> str:
 
 
 def _recorded_name(file: InputFile) -> str:
-    """What a lineage calls a foreign file, or the folder it is from; one that came through a pipe has no name."""
+    """The name of another tool's file in a lineage: that of its folder or of the file; a pipe has no name."""
     return "logs.parquet" if file.base_name == "stdin" else _base_name(file)
 
 
 @contextlib.contextmanager
 def open_logs(names: Sequence[str], columns: LogColumns | None = None, *, verify: bool = False) -> Iterator[Log]:
-    """Open files, globs, folders or `-` as one log; schema and document are checked here, values on reading.
+    """Open files, globs, folders or `-` as one log. Schema and document are checked here, values on reading.
 
-    `verify` also checks the pages' checksums as they are read: a third more time to read the contexts.
+    `verify` also checks the page checksums on reading, which takes a third more time for the contexts.
     """
     with open_inputs(names, folders=True) as files:
         yield Log(files, columns, verify=verify)
@@ -339,7 +341,7 @@ def open_logs(names: Sequence[str], columns: LogColumns | None = None, *, verify
 
 @contextlib.contextmanager
 def all_faults_reported(log: Log) -> Iterator[None]:
-    """A pass over some of the columns reports their faults alone: whoever fixes them would meet the others next."""
+    """Report the faults of all columns, although a pass reads only some: fixing these would only lead to the next error."""
     try:
         yield
     except ContractError:

@@ -3,15 +3,15 @@
 | column       | type                                 | meaning                                             |
 |--------------|--------------------------------------|-----------------------------------------------------|
 | `context`    | fixed_size_binary; metadata dtype, shape, names | a uint8 image or float32 features        |
-| `action`     | int32, from 0                        | what the logging policy chose                       |
-| `propensity` | float32, in (0, 1]                   | the probability with which it chose it              |
+| `action`     | int32, from 0                        | the action that the logging policy chose            |
+| `propensity` | float32, in (0, 1]                   | the probability of that choice                      |
 | `cost`       | float32, null = feedback is missing  | lower is better                                     |
-| `label`      | int32, optional                      | the true class: for `evaluate` only                 |
+| `label`      | int32, optional                      | the true class, used only by `evaluate`             |
 | `pi0`        | fixed_size_binary(4·actions), optional | the whole logging distribution, float32           |
 | `split`      | dictionary of string, optional       | `train` (the default) or `test`                     |
 
-Columns of other names are carried along untouched. Contexts are binary because lists are slow: a
-60,000×784 uint8 log reads some 20 times faster this way.
+Other columns are passed through unchanged. Contexts are binary because lists are slow: a 60,000×784 uint8 log is read
+about 20 times faster.
 """
 
 import json
@@ -35,16 +35,16 @@ SPLITS = ("train", "test")
 
 @dataclass(frozen=True)
 class LogSpec:
-    """What is true of a whole log: how many actions, what a context is, which optional columns it has.
+    """Properties of a whole log: number of actions, context, optional columns.
 
-    `action_names` says what each action stands for, such as a table's labels; empty where nothing is known of that.
+    `action_names` are names of the actions, such as a table's labels; empty if they are unknown.
     """
 
     actions: int
     context: ContextSpec
-    optional: tuple[str, ...] = ()  # those of OPTIONAL that are there, in that order
-    extra: tuple[tuple[str, pa.DataType], ...] = ()  # columns carried along
-    action_names: tuple[str, ...] = ()  # one an action, or none at all
+    optional: tuple[str, ...] = ()  # those of OPTIONAL that the log has, in that order
+    extra: tuple[tuple[str, pa.DataType], ...] = ()  # columns that are passed through
+    action_names: tuple[str, ...] = ()  # one per action, or empty
 
     def has(self, column: str) -> bool:
         return column in REQUIRED or column in self.optional
@@ -64,7 +64,7 @@ class LogSpec:
         return replace(self, extra=())
 
     def schema(self, lineage: Step | None = None) -> pa.Schema:
-        """The canonical Arrow schema; with a lineage, the one to write."""
+        """The canonical Arrow schema; with a lineage, the schema to write."""
         fields = [
             pa.field(name, self.column_type(name), nullable=name == "cost", metadata=self._field_metadata(name))
             for name in COLUMNS
@@ -85,7 +85,7 @@ class LogSpec:
 
 
 def declared_context(field: pa.Field, subject: str) -> ContextSpec | None:
-    """The context's dtype and shape as the field's metadata declares them, or None where it does not."""
+    """The context's dtype and shape from the field's metadata; None if it declares neither."""
     metadata: dict[bytes, bytes] = field.metadata or {}
     if b"dtype" not in metadata and b"shape" not in metadata:
         return None

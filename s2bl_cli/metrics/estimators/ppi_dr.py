@@ -3,8 +3,8 @@
     V̂ = λ mean_missing(f) + mean_known(Y − λ f),  Y = f + w (r − q)
     λ = Cov(Y, f) / ((1 + n/m) Var f), clipped to [0, 1]
 
-over n known and m missing rows. λ is the one of least variance, so the interval is not wider than that of `dr`
-but for noise.
+over n known and m missing rows. λ is the one of least variance, so the interval is not wider than that of `dr`,
+except for noise.
 
 Domain: needs a reward model, cross-fitted. Feedback is missing completely at random. With a model of missingness,
 every estimator uses the reward model's predictions for all rows (`missing_feedback.completed`), and this one is `dr`.

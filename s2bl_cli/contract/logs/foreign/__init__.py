@@ -1,2 +1,2 @@
-"""Logs that other tools made: which of their columns are the contract's (`matching`, `contexts`), and how their values
-become the contract's (`conversion`)."""
+"""Logs that other tools made: matching their columns with the contract's (`matching`, `contexts`), and converting their
+values (`conversion`)."""

@@ -1,4 +1,4 @@
-"""What a column of some Arrow type could be in a log."""
+"""Predicates on Arrow types: which role in a log a column can have."""
 
 import pyarrow as pa
 

@@ -1,4 +1,4 @@
-"""Where a file has its contexts, and what one context is: one packed column, or one numeric column per feature."""
+"""Find the contexts of a file, in one packed column or one numeric column per feature, and their dtype and shape."""
 
 import fnmatch
 import math
@@ -15,20 +15,20 @@ from s2bl_cli.errors import ContractError, one_line
 
 
 class ContextMatch(NamedTuple):
-    """`packed` is the one column that has whole contexts; without it, `features` has one column per feature."""
+    """`packed` is the column with whole contexts; if it is None, `features` has one column per feature."""
 
     packed: str | None
     features: tuple[str, ...]
-    spec: ContextSpec | None  # None: only the first row says how wide it is
+    spec: ContextSpec | None  # None if its width is known only from the first row
     dtype: str
 
 
 def match_context(
     schema: pa.Schema, names: LogColumns, sources: dict[str, str], faults: list[str], subject: str
 ) -> ContextMatch:
-    """`sources` are the columns that have another role already."""
+    """Find the context columns. `sources` are columns that already have another role."""
     patterns = [pattern.strip() for pattern in names.context_columns.split(",") if pattern.strip()]
-    # In the order of the patterns, and of the file within one: 'f_b,f_a' is another order than 'f_a,f_b'.
+    # In the order of the patterns, and within a pattern in the order of the file: 'f_b,f_a' differs from 'f_a,f_b'.
     by_pattern = {pattern: [name for name in schema.names if _matches(name, pattern)] for pattern in patterns}
     matched = tuple(dict.fromkeys(name for matching in by_pattern.values() for name in matching))
     unmatched = [pattern for pattern, matching in by_pattern.items() if not matching]
@@ -73,16 +73,16 @@ def _binary_context(
     declared = declared_context(field, subject)
     if declared is not None:
         if byte_width not in (None, declared.byte_width):
-            faults.append(f"context {declared} needs {declared.byte_width} bytes a row, found {byte_width}")
+            faults.append(f"context {declared} needs {declared.byte_width} bytes per row, found {byte_width}")
         return declared, declared.dtype
     if dtype is None:
-        faults.append("binary contexts do not say what they hold: pass --context-dtype uint8 or float32")
+        faults.append("binary contexts do not declare their type: pass --context-dtype uint8 or float32")
         return None, "uint8"
     if byte_width is None:
         return None, dtype
     itemsize = np.dtype(dtype).itemsize
     if byte_width % itemsize or not byte_width:
-        faults.append(f"contexts of {byte_width} bytes do not hold whole {dtype} values: check --context-dtype")
+        faults.append(f"contexts of {byte_width} bytes are not a whole number of {dtype} values: check --context-dtype")
         return None, dtype
     return _shaped(ContextSpec(dtype, (byte_width // itemsize,)), shape, faults), dtype
 
@@ -103,18 +103,18 @@ def _shaped(spec: ContextSpec, shape: tuple[int, ...] | None, faults: list[str])
     if shape is None:
         return spec
     if math.prod(shape) != spec.features:
-        faults.append(f"--context-shape {'x'.join(map(str, shape))} is not {spec.features} values, which a context has")
+        faults.append(f"--context-shape {'x'.join(map(str, shape))} must have {spec.features} values, as a context has")
         return spec
     return ContextSpec(spec.dtype, shape, spec.names)
 
 
 def context_of_first_row(first: pa.Scalar, dtype: str, shape: tuple[int, ...] | None, subject: str) -> ContextSpec:
-    """Where the schema does not fix the width, the first row does; the others must follow it."""
+    """The context, if the schema does not determine its width: all rows must be as wide as the first."""
     value = first.as_py()
     itemsize = np.dtype(dtype).itemsize if isinstance(value, bytes) else 1
     if not value or len(value) % itemsize or len(value) // itemsize > MAX_FEATURES:
-        found = "null" if value is None else f"{len(value)} {'bytes' if isinstance(value, bytes) else 'values'}"
-        raise ContractError(f"{subject}: the first context must hold 1 to {MAX_FEATURES} {dtype} values, found {found}")
+        size = "null" if value is None else f"{len(value)} {'bytes' if isinstance(value, bytes) else 'values'}"
+        raise ContractError(f"{subject}: the first context must have 1 to {MAX_FEATURES} {dtype} values, found {size}")
     faults: list[str] = []
     spec = _shaped(ContextSpec(dtype, (len(value) // itemsize,)), shape, faults)
     if faults:

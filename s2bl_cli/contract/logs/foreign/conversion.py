@@ -1,6 +1,6 @@
-"""Values of other tools' columns as the contract has them: numbers cast, lists and features packed into binary.
+"""Convert columns of other tools to the contract's types: cast numbers, pack lists and features into binary.
 
-What does not fit is counted as a fault and becomes null.
+Values that do not fit are counted as faults and become null.
 """
 
 from typing import Any
@@ -20,7 +20,7 @@ _INT32 = np.iinfo(np.int32)
 
 
 def convert_column(name: str, column: pa.Array, spec: LogSpec, first_row: int, tally: FaultTally) -> pa.Array | None:
-    """The column of this name in the contract's type. None where no row fits."""
+    """The column in the contract's type; None if no row fits."""
     match name:
         case "context":
             return _pack(column, spec.context.dtype, spec.context.features, name, first_row, tally)
@@ -37,7 +37,7 @@ def convert_column(name: str, column: pa.Array, spec: LogSpec, first_row: int, t
 
 
 def pack_features(columns: pa.RecordBatch, first_row: int, tally: FaultTally) -> pa.Array:
-    """One numeric column per feature as one column of contexts."""
+    """Pack one numeric column per feature into one column of contexts."""
     packed = np.empty((columns.num_rows, columns.num_columns), dtype=np.float32)
     with np.errstate(over="ignore", invalid="ignore"):
         for i, name in enumerate(columns.schema.names):
@@ -49,9 +49,9 @@ def pack_features(columns: pa.RecordBatch, first_row: int, tally: FaultTally) ->
 
 
 def _pack(column: pa.Array, dtype: str, features: int, name: str, first_row: int, tally: FaultTally) -> pa.Array | None:
-    """Binary or list rows as fixed-size binary.
+    """Convert binary or lists to fixed-size binary.
 
-    None where no row fits: nulls take as much memory as values, and a wrong width may be of any size.
+    None if no row fits: nulls take as much memory as values, and a wrong width may be arbitrarily large.
     """
     width = features * np.dtype(dtype).itemsize
     tally.add_nulls(column, name, first_row)
@@ -77,13 +77,13 @@ def _pack(column: pa.Array, dtype: str, features: int, name: str, first_row: int
 
 
 def _pack_lists(column: pa.Array, dtype: str, width: int) -> pa.Array:
-    with np.errstate(over="ignore", invalid="ignore"):  # what becomes infinity or NaN, the check of values counts
+    with np.errstate(over="ignore", invalid="ignore"):  # infinity and NaN are counted by the check of values
         packed = np.ascontiguousarray(_numbers(column.flatten()).astype(dtype, copy=False))
     return pa.FixedSizeBinaryArray.from_buffers(pa.binary(width), len(column), [None, pa.py_buffer(packed)])
 
 
 def _with_null_values(column: pa.Array, fits: Mask) -> Mask:
-    """Which of the lists that fit (and so are equally long) have a null among their values."""
+    """Which of the lists that fit, and so have equal lengths, contain a null."""
     incomplete = np.zeros(len(column), dtype=bool)
     values = _only(column, fits).flatten()
     if values.null_count:
@@ -100,7 +100,7 @@ def _whole_numbers(column: pa.Array, name: str, first_row: int, tally: FaultTall
     tally.add_nulls(column, name, first_row)
     values = _numbers(column)
     if values.dtype.kind == "f":
-        values = values.astype(np.float64)  # float32 has no 2³¹−1: its comparison would let 2³¹ pass
+        values = values.astype(np.float64)  # float32 cannot represent 2³¹−1, so comparing in it would accept 2³¹
     fits = (values >= _INT32.min) & (values <= _INT32.max) & (values == np.floor(values))
     remedy = "; --label-column '' for no label" if name == "label" else ""
     tally.add_where(~fits, f"{name} must be whole numbers (int32{remedy})", values, first_row)
@@ -108,13 +108,13 @@ def _whole_numbers(column: pa.Array, name: str, first_row: int, tally: FaultTall
 
 
 def _splits(column: pa.Array, first_row: int, tally: FaultTally) -> pa.Array:
-    """Text as the contract's dictionary."""
+    """Convert text to the contract's dictionary type."""
     text = pc.cast(_decoded(column), pa.string())
     tally.add_nulls(text, "split", first_row)
     index = pc.index_in(text, value_set=pa.array(SPLITS, pa.string()))
     rule = f"split must be {' or '.join(SPLITS)} (--split-column names another column, or '' for none)"
-    other = ~valid_rows(index) & valid_rows(text)
-    tally.add_where(other, rule, text.to_numpy(zero_copy_only=False), first_row)
+    invalid = ~valid_rows(index) & valid_rows(text)
+    tally.add_where(invalid, rule, text.to_numpy(zero_copy_only=False), first_row)
     return pa.DictionaryArray.from_arrays(index.cast(pa.int8()), pa.array(SPLITS, pa.string()))
 
 
@@ -128,7 +128,7 @@ def _floats(column: pa.Array) -> pa.Array:
 
 
 def _numbers(column: pa.Array) -> npt.NDArray[Any]:
-    """A column as numpy numbers; nulls, which are counted as faults, as 0."""
+    """A column as numpy numbers. Nulls, which are counted as faults, become 0."""
     column = _decoded(column)
     if pa.types.is_decimal(column.type):
         column = column.cast(pa.float64())

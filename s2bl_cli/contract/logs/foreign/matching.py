@@ -1,6 +1,6 @@
-"""Which column of a file is which column of the contract, decided from the schema alone.
+"""Match the columns of a file with those of the contract, by the schema alone.
 
-All that is wrong with a schema is reported at once.
+All faults of a schema are reported at once.
 """
 
 from dataclasses import dataclass
@@ -27,16 +27,16 @@ _FLAGS = {"action": "--action-column", "propensity": "--propensity-column", "cos
 
 @dataclass(frozen=True)
 class ColumnPlan:
-    """Which source column becomes which column of the contract."""
+    """The source column of each column of the contract."""
 
-    sources: dict[str, str]  # contract column → source column, for all but feature columns
-    features: tuple[str, ...]  # one column per feature, or empty where `sources` has the context
-    context: ContextSpec | None  # None: only the first row says how wide it is
+    sources: dict[str, str]  # contract column → source column, without feature columns
+    features: tuple[str, ...]  # one column per feature; empty if `sources` has the context
+    context: ContextSpec | None  # None if its width is known only from the first row
     context_dtype: str
     is_reward: bool
     optional: tuple[str, ...]
     extra: tuple[tuple[str, pa.DataType], ...]
-    ignored: tuple[tuple[str, pa.DataType], ...]  # columns with a name of the contract that are not read as that
+    ignored: tuple[tuple[str, pa.DataType], ...]  # columns with a name of the contract that are not used
 
     def spec(self, actions: int, context: ContextSpec) -> LogSpec:
         return LogSpec(actions, context, self.optional, self.extra)
@@ -52,10 +52,12 @@ class ColumnPlan:
 
 
 def plan_columns(schema: pa.Schema, names: LogColumns, subject: str) -> ColumnPlan:
-    """Match the schema with the contract; every fault of the schema in one message."""
+    """Match the schema with the contract. One message reports all faults."""
     duplicated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if duplicated:
-        raise ContractError(f"{subject}: column {one_line(duplicated[0], 60)!r} is there more than once; rename one")
+        raise ContractError(
+            f"{subject}: column {one_line(duplicated[0], 60)!r} occurs more than once; rename one of them"
+        )
     faults: list[str] = []
     sources = _match_required(schema, names, faults)
     sources |= _match_optional(schema, names, sources, faults)
@@ -73,20 +75,20 @@ def plan_columns(schema: pa.Schema, names: LogColumns, subject: str) -> ColumnPl
         context_dtype=match.dtype,
         is_reward=names.reward_column is not None,
         optional=tuple(column for column in OPTIONAL if column in sources),
-        # An unused column with a name of the contract (a second `cost`, say) would clash on writing.
+        # An unused column with a name of the contract, such as a second `cost`, would clash when written.
         extra=tuple((name, kind) for name, kind in others if name not in COLUMNS),
         ignored=tuple((name, kind) for name, kind in others if name in COLUMNS),
     )
 
 
 def _match_required(schema: pa.Schema, names: LogColumns, faults: list[str]) -> dict[str, str]:
-    wanted = {
+    required = {
         "action": names.action_column,
         "propensity": names.propensity_column,
         "cost": names.reward_column or names.cost_column,
     }
     matched = {}
-    for column, source in wanted.items():
+    for column, source in required.items():
         if source not in schema.names:
             faults.append(f"no column {source!r} for the {column}: name it with {_FLAGS[column]}")
         elif _fits(column, schema.field(source).type):
@@ -101,7 +103,7 @@ def _match_optional(
 ) -> dict[str, str]:
     matched = {}
     for column, source in {"label": names.label_column, "pi0": "pi0", "split": names.split_column}.items():
-        is_requested = source != column  # by a flag; without one the name may be coincidence
+        is_requested = source != column  # by a flag; without a flag the name may be a coincidence
         if source not in schema.names:
             if is_requested and source:
                 faults.append(f"no column {source!r} for the {column}: name it with --{column}-column")
@@ -109,7 +111,7 @@ def _match_optional(
         fits = _fits(column, schema.field(source).type)
         if fits and (is_requested or column == "split" or source not in required.values()):
             matched[column] = source
-        # A row is trained on unless it is a test row: of a split that cannot be read, somebody must say what it is.
+        # Training uses every row that is not a test row, so a split that cannot be read must not be ignored.
         elif not fits and (is_requested or column == "split"):
             faults.append(_type_fault(column, schema.field(source)))
     return matched
@@ -129,7 +131,7 @@ def _type_fault(column: str, field: pa.Field) -> str:
     fault = f"column {field.name!r} must be {_RULES[column]}, found {one_line(field.type, 60)}"
     if column == "action" and is_text(field.type):
         mapping = f"pl.col({field.name!r}).replace_strict({{'first': 0, 'second': 1}})"
-        return f"{fault} (number the actions from 0, every file by the same mapping; with polars: {mapping})"
+        return f"{fault} (number the actions from 0, with the same mapping in every file; with polars: {mapping})"
     if column in ("label", "split"):
         return f"{fault} (name another with --{column}-column, or '' for none)"
     return fault

@@ -1,4 +1,4 @@
-"""Facts in words: plain text for stdout that reads well at 80 columns, on a terminal and in a pipe."""
+"""Facts as plain text on stdout, for 80 columns, on a terminal or in a pipe."""
 
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -27,24 +27,24 @@ _EIGHTHS = " ▏▎▍▌▋▊▉"
 _UNKNOWN = "–"
 
 
-def print_words(found: Sequence[Facts]) -> None:
-    """All of it at once, on stdout. A terminal gets its own width and bold headings, a pipe 80 plain columns."""
+def print_descriptions(descriptions: Sequence[Facts]) -> None:
+    """Print the facts of all files. A terminal gets its full width and bold headings, a pipe 80 plain columns."""
     on_terminal = sys.stdout.isatty()
     console = Console(
         markup=False, highlight=False, emoji=False, force_terminal=on_terminal, width=None if on_terminal else 80
     )
     with console.capture() as capture:
-        for number, facts in enumerate(found):
+        for number, facts in enumerate(descriptions):
             if number:
                 console.print()
             _describe(console, facts)
     sys.stdout.write("".join(f"{line.rstrip()}\n" for line in capture.get().splitlines()))
-    sys.stdout.flush()  # a reader that has gone raises here, where app.py handles it
+    sys.stdout.flush()  # a closed pipe raises here, and app.py handles it
 
 
 def _describe(console: Console, facts: Facts) -> None:
-    made = "made by another tool" if facts.version is None else f"contract version {facts.version}"
-    console.print(Text(f"{facts.name}: {facts.kind}, {made}", style="bold"), soft_wrap=True)
+    origin = "made by another tool" if facts.version is None else f"contract version {facts.version}"
+    console.print(Text(f"{facts.name}: {facts.kind}, {origin}", style="bold"), soft_wrap=True)
     if isinstance(facts, LogFacts):
         _describe_log(console, facts)
     elif isinstance(facts, PolicyFacts):
@@ -67,9 +67,9 @@ def _describe_log(console: Console, log: LogFacts) -> None:
             "actions": f"{log.actions:,}",
             "context": str(log.context),
             "columns": ", ".join(log.columns),
-            "carried along": _names([f"{column.name} ({column.type})" for column in log.extra_columns]),
+            "other columns": _names([f"{column.name} ({column.type})" for column in log.extra_columns]),
             "ignored": _names([f"{column.name} ({column.type})" for column in log.ignored_columns]),
-            "files": f"{log.files:,}, read as one log; sha256 is of their digests" if log.files > 1 else "",
+            "files": f"{log.files:,}, read as one log; sha256 of their digests" if log.files > 1 else "",
             "sha256": log.sha256,
         },
     )
@@ -80,9 +80,9 @@ def _describe_log(console: Console, log: LogFacts) -> None:
     costs = {name: _numbers(split.cost, 5) for name, split in splits.items() if split.cost}
     propensities = {name: _numbers(split.propensity, 3) for name, split in splits.items() if split.propensity}
     _print_by_split(console, "Feedback", ("rows", "known", "missing", "ρ"), feedback)
-    _print_by_split(console, "Costs where known", ("lowest", "mean", "highest"), costs)
+    _print_by_split(console, "Known costs", ("lowest", "mean", "highest"), costs)
     _print_by_split(console, "Propensities", ("min", "1%", "10%", "50%", "90%", "99%", "max"), propensities)
-    for name, split in list(splits.items())[:1]:  # the train rows, where there are any
+    for name, split in list(splits.items())[:1]:  # the train rows, if there are any
         _print_bars(console, f"Propensities of the {name} rows", split.histogram)
         _print_actions(console, f"Actions of the {name} rows", split, log)
 
@@ -110,7 +110,7 @@ def _print_bars(console: Console, title: str, bars: Sequence[Bar]) -> None:
 
 
 def _blocks(share: float) -> str:
-    """A bar, to an eighth of a cell; whatever is there at all is seen."""
+    """A bar with a resolution of an eighth of a cell. A share above 0 is always visible."""
     eighths = max(round(share * _BAR_CELLS * 8), 1 if share > 0 else 0)
     return "█" * (eighths // 8) + _EIGHTHS[eighths % 8].strip()
 
@@ -138,12 +138,12 @@ def _print_actions(console: Console, title: str, split: SplitFacts, log: LogFact
 
 def _describe_policy(console: Console, policy: PolicyFacts) -> None:
     hidden = f", hidden layers {' × '.join(map(str, policy.hidden))}" if policy.hidden else ""
-    called = f": {_names(policy.action_names, policy.actions)}" if policy.action_names else ""
+    names = f": {_names(policy.action_names, policy.actions)}" if policy.action_names else ""
     _print_facts(
         console,
         {
             "model": policy.model + hidden,
-            "actions": f"{policy.actions:,}{called}",
+            "actions": f"{policy.actions:,}{names}",
             "context": str(policy.context),
             "parameters": f"{policy.parameters:,}",
             "trained on": f"{policy.training_rows:,} rows, {policy.training_known:,} of them with known feedback",
@@ -170,12 +170,12 @@ def _describe_scores(console: Console, scores: ScoresFacts) -> None:
     )
     more = f" (the first {MAX_TABLE_ROWS} of {scores.rows:,})" if scores.rows > MAX_TABLE_ROWS else ""
     _heading(console, f"Values ± standard error{more}")
-    # What is the same in every row stands above already.
+    # Print only what varies between rows; the rest is above.
     alternatives = {"log": scores.logs, "method": scores.methods, "split": scores.splits}
     varying = [name for name, values in alternatives.items() if len(values) > 1]
     shown = scores.values[:MAX_TABLE_ROWS]
     width = max(len(_metric(score)) for score in shown)
-    # A policy's name has a line to itself: default names are too long for a table of 80 columns.
+    # A policy's name has its own line: default names are too long for a table of 80 columns.
     for subject, group in groupby(shown, lambda score: _subject(score, varying)):
         console.print(subject, soft_wrap=True)
         for score in group:
@@ -223,17 +223,17 @@ def _describe_history(console: Console, history: HistoryFacts) -> None:
 
 def _describe_checkpoint(console: Console, checkpoint: CheckpointFacts) -> None:
     if checkpoint.stage is None:
-        place = ""
+        progress = ""
     else:
-        place = f"{checkpoint.stage}: {checkpoint.epoch:,} epochs done, and {checkpoint.step:,} steps of the next"
+        progress = f"{checkpoint.stage}: {checkpoint.epoch:,} epochs and {checkpoint.step:,} steps of the next finished"
     _print_facts(
         console,
         {
-            "policies done": f"{checkpoint.policies_done:,}",
-            "under way": place,
+            "finished policies": f"{checkpoint.policies_done:,}",
+            "in progress": progress,
             "tensors": f"{checkpoint.tensors:,}, {checkpoint.bytes:,} bytes",
             "sha256": checkpoint.sha256,
-            "to go on": "the command that was stopped, with --resume",
+            "to continue": "run the same command with --resume",
         },
     )
 
@@ -243,7 +243,7 @@ def _print_lineages(console: Console, lineages: Sequence[Sequence[str]]) -> None
         _heading(console, "Made by")
         head = chain if len(chain) <= _MAX_COMMANDS else chain[: _MAX_COMMANDS - 1]
         for line in head:
-            console.print(line, soft_wrap=True)  # never broken: it is there to be copied
+            console.print(line, soft_wrap=True)  # never wrapped, so that it can be copied
         if len(head) < len(chain):
             console.print(f"… {len(chain) - len(head) - 1:,} more commands (--json has all) …")
             console.print(chain[-1], soft_wrap=True)
@@ -267,7 +267,7 @@ def _print_facts(console: Console, facts: dict[str, str]) -> None:
 
 
 def _print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequence[str]], text: int = 0) -> None:
-    """The first `text` columns are words, the others numbers."""
+    """The first `text` columns are text, the others numbers."""
     table = Table(box=None, padding=(0, 2, 0, 0), pad_edge=False, header_style="bold")
     for number, column in enumerate(columns):
         if number < text:
@@ -279,9 +279,9 @@ def _print_table(console: Console, columns: Sequence[str], rows: Iterable[Sequen
     console.print(table)
 
 
-def _names(names: Sequence[str], in_all: int | None = None) -> str:
-    """The names in a row, not endlessly; `in_all` where `names` are only the first ones."""
-    more = (in_all or len(names)) - _MAX_NAMES
+def _names(names: Sequence[str], total: int | None = None) -> str:
+    """The first names and the number of others. `total` is their number, if `names` are only the first."""
+    more = (total or len(names)) - _MAX_NAMES
     return ", ".join(names[:_MAX_NAMES]) + (f" and {more:,} more" if more > 0 else "")
 
 
