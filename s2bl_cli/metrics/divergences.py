@@ -4,8 +4,8 @@
     sampled  from the logged actions: KL(π‖π₀) = mean(w ln w), KL(π₀‖π) = mean(ln p − ln π); unbiased
     paper    the paper's per-action estimator: Σ_a (1/m_a) Σ_{aᵢ = a} of π ln(π/p), or of p ln(p/π)
 
-The last assumes that the contexts in which an action was logged are distributed as all contexts are. They are not, so it
-estimates something else (docs/mathematics.md). It is here because the paper's regularisers and error bound use it.
+The last assumes that the contexts in which an action was logged are distributed as all contexts are. They are not, so
+it estimates something else (docs/mathematics.md). It is here because the paper's regularisers and error bound use it.
 
 No feedback enters: all rows are used.
 """

@@ -24,7 +24,7 @@ from s2bl_cli.evaluation.policy_bank import PolicyBank
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.bounds import estimator_error_bound, risk_bound
 from s2bl_cli.metrics.estimate import Estimate
-from s2bl_cli.metrics.health import CAUTION, UNRELIABLE, RELIABLE, WEIGHT_EDGES, verdict, weight_shares
+from s2bl_cli.metrics.health import CAUTION, RELIABLE, UNRELIABLE, WEIGHT_EDGES, verdict, weight_shares
 from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, UNSUPPORTED, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
 from s2bl_cli.policies.network import build_network, network_from, network_tensors
 from s2bl_cli.registry import ESTIMATORS, HEALTH, LABEL_METRICS, METRIC_GROUPS, METRICS

@@ -341,7 +341,7 @@ def open_logs(names: Sequence[str], columns: LogColumns | None = None, *, verify
 
 @contextlib.contextmanager
 def all_faults_reported(log: Log) -> Iterator[None]:
-    """Report the faults of all columns, although a pass reads only some: fixing these would only lead to the next error."""
+    """Report the faults of all columns, although a pass reads only some of them."""
     try:
         yield
     except ContractError:
