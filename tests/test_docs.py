@@ -235,7 +235,7 @@ def test_commands_are_found() -> None:
 
 @pytest.mark.parametrize("command", COMMANDS, ids=lambda command: f"{command.page}: s2bl {' '.join(command.words)}")
 def test_command_lines_parse(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With the command's own parser, which also knows the choices. Nothing is run. Files with options are empty here."""
+    """With the parser of the command, which also knows the choices. Nothing is run; files with options are empty."""
     monkeypatch.chdir(tmp_path)
     for name in (word for word in command.words if word.endswith(".toml")):
         (tmp_path / name).touch()
