@@ -1,18 +1,16 @@
 """The documentation is true: generated parts are in step, links lead somewhere, commands exist, examples run."""
 
 import dataclasses
-import importlib.util
 import re
 import shlex
 import shutil
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import NamedTuple
 
 import pytest
 import typer
-from repository import ROOT
+from repository import ROOT, load_script
 
 from s2bl_cli import registry
 from s2bl_cli.app import VERBS, app, verb_command
@@ -27,17 +25,7 @@ ALL_PAGES = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "sa
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
-def _load_generate() -> ModuleType:
-    """`docs/generate.py`, which is a script and in no package."""
-    spec = importlib.util.spec_from_file_location("generate", ROOT / "docs" / "generate.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-generate = _load_generate()
+generate = load_script("docs/generate.py")
 
 
 def _name(page: Path) -> str:

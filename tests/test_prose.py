@@ -1,25 +1,12 @@
 """The prose check finds its phrases in pages and in strings of the code, and nowhere else."""
 
-import importlib.util
 import re
 from pathlib import Path
-from types import ModuleType
 
 import pytest
-from repository import ROOT
+from repository import ROOT, load_script
 
-
-def _load_check() -> ModuleType:
-    """`docs/check_prose.py`, which is a script and in no package."""
-    spec = importlib.util.spec_from_file_location("check_prose", ROOT / "docs" / "check_prose.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-check_prose = _load_check()
+check_prose = load_script("docs/check_prose.py")
 
 # Two columns of one table: what was written, and what is written instead.
 REPLACED = [
