@@ -293,7 +293,7 @@ python bench/coverage.py --write docs/coverage.md
 
 There are 20 kinds of contexts and 5 actions. Every replication draws a log, cross-fits a reward model (a table of
 shrunken means, or the model of `s2bl evaluate` if the heading says so) and computes the [estimators](estimators.md) and
-intervals of `s2bl evaluate`, the bootstrap with DRAWS draws (the default of `--draws` is
+intervals of `s2bl evaluate`, the bootstrap with DRAWS draws (the default of `--bootstrap-samples` is
 1,000). The columns are the mean of the estimate over the replications; its difference from the true value, in standard
 errors of that mean (beyond ±3 is bias); the mean width of the normal interval and of the Bernstein interval; and the
 share of replications in which each kind of 95 % interval contains the true value. The heading of a column has its

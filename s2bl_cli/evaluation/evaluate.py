@@ -97,7 +97,7 @@ def score_on_log(
     columns = {column.name: column for metric in metrics for column in (*metric.needs, *metric.uses)}
     with progress(f"scoring on {log.name}", rows.sample.rows, "rows") as advance:
         sample, policies = write_columns(log, rows, candidates, models, columns.values(), device, advance)
-    interval = IntervalSettings(settings.interval, settings.level, settings.draws, settings.seed)
+    interval = IntervalSettings(settings.interval, settings.level, settings.bootstrap_samples, settings.seed)
     for candidate, policy_columns in zip(candidates, policies, strict=True):
         policy = ScoredPolicy(sample, policy_columns, settings.nu, settings.level, concerns)
         if candidate in learned:

@@ -55,7 +55,7 @@ def fit_models(
     """
     sample = rows.sample
     known = int(sample.known.sum())
-    folds = min(settings.folds, max(2, known))
+    folds = min(settings.model_folds, max(2, known))
     fold = assign_folds(sample.known, folds, settings.seed)
     model_settings = RewardModelSettings(folds=folds, seed=settings.seed)
     rng = np.random.default_rng([settings.seed, 2])
@@ -105,7 +105,7 @@ def _check_size(log: Log, folds: int) -> None:
     if folds * log.spec.actions * log.spec.context.features > _MAX_WEIGHTS:
         raise RunError(
             f"{log.name}: a reward model of {log.spec.actions:,} actions and {log.spec.context.features:,} features in "
-            f"{folds} folds is more than memory should hold; use fewer --folds, or --metrics ips,snips,health"
+            f"{folds} folds is more than memory should hold; use fewer --model-folds, or --metrics ips,snips,health"
         )
 
 

@@ -36,13 +36,15 @@ class EvaluateSettings:
         panel=MODEL_PANEL,
     )
     missing_model: bool = setting(False, "Correct for feedback that is missing depending on context and action")
-    folds: int = setting(
+    model_folds: int = setting(
         5,
         "Number of folds for cross-fitting the reward and missingness models",
         rule=Between(2, 100),
         panel=MODEL_PANEL,
     )
-    draws: int = setting(1000, "Number of bootstrap samples", rule=Between(50, 1_000_000), panel=MODEL_PANEL)
+    bootstrap_samples: int = setting(
+        1000, "Number of bootstrap samples", rule=Between(50, 1_000_000), panel=MODEL_PANEL
+    )
     seed: int = setting(0, "Seed for folds, models and bootstrap", rule=Between(0, 2**32 - 1), panel=MODEL_PANEL)
 
     def __post_init__(self) -> None:

@@ -468,7 +468,7 @@ def test_a_log_with_everything_gives_every_metric(run: Run, tmp_path: Path) -> N
 @pytest.mark.parametrize("interval", ["normal", "bernstein", "bootstrap"])
 def test_intervals_are_chosen_and_said(run: Run, tmp_path: Path, interval: str) -> None:
     write_arrays(tmp_path / "log.parquet", blobs(), 3)
-    words = ("--metrics", "ips,snips,ix", "--interval", interval, "--level", 0.9, "--draws", 100)
+    words = ("--metrics", "ips,snips,ix", "--interval", interval, "--level", 0.9, "--bootstrap-samples", 100)
     assert run("evaluate", "uniform", "--logs", "log.parquet", *words).code == 0
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
     made = {row["metric"]: row["interval"] for row in table.to_pylist()}
