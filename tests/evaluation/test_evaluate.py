@@ -22,7 +22,7 @@ from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, read_scores
 from s2bl_cli.evaluation import policy_bank, row_pass
 from s2bl_cli.evaluation.policy_bank import PolicyBank
 from s2bl_cli.evaluation.settings import EvaluateSettings
-from s2bl_cli.metrics.bounds import estimator_error_bound, risk_bound
+from s2bl_cli.metrics.divergences import estimator_error_bound, risk_bound
 from s2bl_cli.metrics.estimate import Estimate
 from s2bl_cli.metrics.health import CAUTION, RELIABLE, UNRELIABLE, WEIGHT_EDGES, verdict, weight_shares
 from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, UNSUPPORTED, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
