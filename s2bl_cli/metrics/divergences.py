@@ -78,8 +78,9 @@ def _risk_bound(policy: ScoredPolicy) -> Iterable[Estimate]:
         return
     divergence, source = _least_divergence(policy)
     bound = risk_bound(tips.terms(rows).estimate.value, divergence, rows.n, policy.nu, 1 - policy.level)
-    note = f"of the risk, with probability {policy.level:g}; M = {divergence:.4g} ({source})"
-    yield Estimate(bound, rows.n, note=note)
+    yield Estimate(
+        bound, rows.n, note=f"of the risk, with probability {policy.level:g}; M = {divergence:.4g} ({source})"
+    )
 
 
 def _least_divergence(policy: ScoredPolicy) -> tuple[float, str]:

@@ -138,10 +138,10 @@ def _interval(estimate: Estimate, settings: IntervalSettings, replicates: Floats
         low, high = np.quantile(replicates, [tail, 1 - tail], method="weibull")
         return Interval(float(low), float(high), BOOTSTRAP)
     if settings.kind == BERNSTEIN and terms is not None and terms.width is not None:
-        half = bernstein_half_width(error, estimate.rows, terms.width, 1 - settings.level)
-        return Interval(estimate.value - half, estimate.value + half, BERNSTEIN)
-    half = normal_quantile(settings.level) * error
-    return Interval(estimate.value - half, estimate.value + half, NORMAL)
+        kind, half = BERNSTEIN, bernstein_half_width(error, estimate.rows, terms.width, 1 - settings.level)
+    else:
+        kind, half = NORMAL, normal_quantile(settings.level) * error
+    return Interval(estimate.value - half, estimate.value + half, kind)
 
 
 def bernstein_half_width(error: float, count: int, width: float, delta: float) -> float:

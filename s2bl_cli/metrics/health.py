@@ -61,8 +61,7 @@ def effective_sample_size(w: Floats) -> float:
 
 def weight_shares(w: Floats) -> Floats:
     """The share of the weights in each bin, from its edge up to, and without, the next: (bins,)."""
-    counts, _ = np.histogram(w, (*WEIGHT_EDGES, np.inf))
-    return counts / len(w)
+    return np.histogram(w, (*WEIGHT_EDGES, np.inf))[0] / len(w)
 
 
 def _share(values: Array) -> Estimate:
