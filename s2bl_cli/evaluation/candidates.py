@@ -89,8 +89,7 @@ def check_fit(candidates: Sequence[Candidate], log: Log, rows: SelectedRows) -> 
                     f"{candidate.name} does not fit {log.name}: {mismatch}; "
                     f"evaluate a policy on logs of the kind it was trained on"
                 )
-        file = candidate.probabilities
-        if file is not None and file.rows not in (rows.sample.rows, len(rows.mask)):
+        if (file := candidate.probabilities) is not None and file.rows not in (rows.sample.rows, len(rows.mask)):
             raise ContractError(
                 f"{file.name} does not fit {log.name}: it has {file.rows:,} rows, but {rows.sample.rows:,} are scored "
                 f"(split {rows.split}) of {len(rows.mask):,}; give one row of probabilities "

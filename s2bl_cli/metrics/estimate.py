@@ -45,8 +45,9 @@ class Terms:
             value = float(self.of_means(*means))
             moved = means[:, None] + 1j * _STEP * np.eye(len(means))  # (terms, terms)
             gradient = self.of_means(*moved).imag / _STEP
-            parts = (slope * (t - mean) for slope, t, mean in zip(gradient, self.values, means, strict=True))
-            influence = np.asarray(sum(parts))  # (n,)
+            influence = np.asarray(  # (n,)
+                sum(slope * (t - mean) for slope, t, mean in zip(gradient, self.values, means, strict=True))
+            )
         return Estimate(value, len(influence), influence, self.note, terms=self)
 
 
