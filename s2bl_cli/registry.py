@@ -192,9 +192,9 @@ DIVERGENCES = Registry(
 BOUNDS = Registry(
     "bound",
     {
-        "theorem1-bound": Entry("metrics.bounds:METRICS", "the paper's upper bound of the true risk"),
-        "estimator-error-bound": Entry("metrics.bounds:METRICS", "the paper's bound of the error of kl-paper"),
-        "reverse-estimator-error-bound": Entry("metrics.bounds:METRICS", "the same for reverse-kl-paper"),
+        "theorem1-bound": Entry("metrics.divergences:METRICS", "the paper's upper bound of the true risk"),
+        "estimator-error-bound": Entry("metrics.divergences:METRICS", "the paper's bound of the error of kl-paper"),
+        "reverse-estimator-error-bound": Entry("metrics.divergences:METRICS", "the same for reverse-kl-paper"),
     },
 )
 

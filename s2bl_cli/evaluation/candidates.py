@@ -44,7 +44,8 @@ class Candidate:
         method, its data the log's."""
         if self.loaded is not None:
             return policy_facts(self.loaded)
-        settings = _log_settings(log)
+        step = log.lineages[0]
+        settings: dict[str, Any] = {"dataset": log.stem} if step is None else _data_settings(step)
         if self is LOGGING_CANDIDATE:
             settings["model"] = settings.get("logs.logging_model")
         digest = None if self.probabilities is None else self.source.sha256
@@ -80,15 +81,15 @@ def check_fit(candidates: Sequence[Candidate], log: Log, rows: SelectedRows) -> 
     """Refuse a policy for other actions or contexts, and probabilities that are not of the log's rows."""
     for candidate in candidates:
         if candidate.loaded is not None:
-            spec = log.spec
-            mismatch = candidate.loaded.policy.misfit(spec.actions, spec.context, spec.action_names, "the log's")
+            mismatch = candidate.loaded.policy.misfit(
+                log.spec.actions, log.spec.context, log.spec.action_names, "the log's"
+            )
             if mismatch is not None:
                 raise ContractError(
                     f"{candidate.name} does not fit {log.name}: {mismatch}; "
                     f"evaluate a policy on logs of the kind it was trained on"
                 )
-        file = candidate.probabilities
-        if file is not None and file.rows not in (rows.sample.rows, len(rows.mask)):
+        if (file := candidate.probabilities) is not None and file.rows not in (rows.sample.rows, len(rows.mask)):
             raise ContractError(
                 f"{file.name} does not fit {log.name}: it has {file.rows:,} rows, but {rows.sample.rows:,} are scored "
                 f"(split {rows.split}) of {len(rows.mask):,}; give one row of probabilities "
@@ -96,9 +97,9 @@ def check_fit(candidates: Sequence[Candidate], log: Log, rows: SelectedRows) -> 
             )
 
 
-def trained_on(candidate: Candidate, log: Log) -> bool:
-    """Whether the policy was trained on this log's train rows, or on another copy of them (masked otherwise)."""
-    if candidate.loaded is None:
+def trained_on(candidate: Candidate, log: Log, rows: SelectedRows) -> bool:
+    """Whether train rows are scored that the policy was trained on, maybe in another copy (masked otherwise)."""
+    if candidate.loaded is None or not (rows.mask & ~rows.is_test).any():
         return False
     learned, scored = (
         {source.sha256 for source in all_sources(inputs) if source.role == "logs"}
@@ -113,8 +114,13 @@ def policy_facts(loaded: LoadedPolicy) -> dict[str, Any]:
     rows, known, model = policy.training_rows, policy.training_known, policy.network.model
     sizes = {"rho": round(known / rows, 6), "known": known, "missing": rows - known} if rows else {}
     trained = train_settings(step) if step.command == "train" else {}
-    asked = named_settings(policy.asked, "asked.")
-    settings = {**trained, **asked, **_data_settings(step), **sizes, "model": model}
+    settings = {
+        **trained,
+        **named_settings(policy.asked, "asked."),
+        **_data_settings(step),
+        **sizes,
+        "model": model,
+    }
     return _facts(loaded.name, loaded.source.sha256, _method(trained, model), settings, step.settings.get("seed"))
 
 
@@ -132,11 +138,6 @@ def _method(trained: dict[str, Any], model: str) -> str:
     risk, reg, reg_rows = trained.get("risk"), trained.get("reg"), trained.get("reg_rows", "all")
     named = method_name(risk, reg, reg_rows, deep=model.startswith("resnet")) if risk and reg else SUPERVISED
     return str(trained.get("method", named))
-
-
-def _log_settings(log: Log) -> dict[str, Any]:
-    step = log.lineages[0]
-    return {"dataset": log.stem} if step is None else _data_settings(step)
 
 
 def _data_settings(step: Step) -> dict[str, Any]:

@@ -22,9 +22,9 @@ from s2bl_cli.evaluation.row_pass import Advance, write_columns
 from s2bl_cli.evaluation.selection import SelectedRows, select_rows
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.estimate import BOOTSTRAP, IntervalSettings, intervals
-from s2bl_cli.metrics.metric import LABELS, VALUE, Metric
+from s2bl_cli.metrics.metric import LABELS, Metric
 from s2bl_cli.metrics.missing_feedback import mismatch
-from s2bl_cli.metrics.sample import VALUE_HAT, ScoredPolicy
+from s2bl_cli.metrics.sample import ScoredPolicy
 from s2bl_cli.registry import METRICS
 from s2bl_cli.settings import recorded, recorded_changes
 
@@ -57,8 +57,7 @@ def evaluate_policies(
         with open_logs([name], columns) as log:
             score_on_log(candidates, log, settings, device, progress, evaluation)
             sources += log.sources
-    step = step_of("evaluate", {**recorded(settings), **recorded_changes(columns)}, tuple(sources))
-    return evaluation, step
+    return evaluation, step_of("evaluate", {**recorded(settings), **recorded_changes(columns)}, tuple(sources))
 
 
 def score_on_log(
@@ -75,21 +74,16 @@ def score_on_log(
     _check_measurable(log, rows, metrics, settings)
     check_fit(candidates, log, rows)
     evaluation.scored_rows.append(_scored_rows(log, rows))
-    has_train_rows = (rows.mask & ~rows.is_test).any()
-    learned = [candidate for candidate in candidates if has_train_rows and trained_on(candidate, log)]
-    evaluation.warnings += [_learned_warning(candidate, log, rows) for candidate in learned]
-    has_values = any(metric.group == VALUE for metric in metrics)
-    needs_model = any(VALUE_HAT in metric.needs for metric in metrics)
-    models = fit_models(
-        log,
-        rows,
-        settings,
-        device,
-        with_reward=needs_model or (settings.missing_model and has_values),
-        with_missingness=has_values,
-    )
+    learned = [candidate for candidate in candidates if trained_on(candidate, log, rows)]
+    unseen = "the test rows, with --split test" if rows.is_test.any() else "a log that it has not seen"
+    evaluation.warnings += [
+        f"{candidate.name} was trained on rows of {log.name} that are scored here; its scores are biased upward: "
+        f"score it on {unseen}"
+        for candidate in learned
+    ]
+    models = fit_models(log, rows, metrics, settings, device)
     concerns: tuple[str, ...] = ()
-    if models.missingness is not None and not settings.missing_model:
+    if models.missingness is not None:
         concerns = ("which rows have feedback depends on context or action",)
         evaluation.warnings.append(
             f"{log.name}: {models.missingness}: estimates from the known rows may be biased; use --missing-model"
@@ -99,9 +93,8 @@ def score_on_log(
         sample, policies = write_columns(log, rows, candidates, models, columns.values(), device, advance)
     interval = IntervalSettings(settings.interval, settings.level, settings.bootstrap_samples, settings.seed)
     for candidate, policy_columns in zip(candidates, policies, strict=True):
-        policy = ScoredPolicy(sample, policy_columns, settings.nu, settings.level, concerns)
-        if candidate in learned:
-            policy = replace(policy, concerns=("it was trained on these rows", *policy.concerns))
+        trained = ("it was trained on these rows",) if candidate in learned else ()
+        policy = ScoredPolicy(sample, policy_columns, settings.nu, settings.level, (*trained, *concerns))
         if (fault := mismatch(policy)) is not None:
             evaluation.warnings.append(f"{candidate.name} on {log.name}: {fault}; its intervals are too narrow")
             policy = replace(policy, concerns=(*policy.concerns, fault))
@@ -157,14 +150,6 @@ def _check_measurable(log: Log, rows: SelectedRows, metrics: Sequence[Metric], s
             f"{log.name}: no row of the scored split ({rows.split}) has feedback, which {settings.metrics} needs; "
             f"try another --split, or --metrics divergence"
         )
-
-
-def _learned_warning(candidate: Candidate, log: Log, rows: SelectedRows) -> str:
-    unseen = "the test rows, with --split test" if rows.is_test.any() else "a log that it has not seen"
-    return (
-        f"{candidate.name} was trained on rows of {log.name} that are scored here; its scores are biased upward: "
-        f"score it on {unseen}"
-    )
 
 
 def _scored_rows(log: Log, rows: SelectedRows) -> str:

@@ -5,6 +5,7 @@ model does not need more. Every row has a fold, whether it was sampled or not, a
 has not learned from it.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,6 +18,8 @@ from s2bl_cli.errors import RunError
 from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.estimate import mean_estimate
+from s2bl_cli.metrics.metric import VALUE, Metric
+from s2bl_cli.metrics.sample import VALUE_HAT
 from s2bl_cli.reward_models.observation_model import ObservationModel, cross_fit_observation, log_likelihood
 from s2bl_cli.reward_models.reward_model import RewardModel, assign_folds, cross_fit
 from s2bl_cli.reward_models.settings import RewardModelSettings
@@ -37,19 +40,13 @@ class FittedModels:
     fold: npt.NDArray[np.int32]  # (selected rows,)
     reward: RewardModel | None
     observation: ObservationModel | None  # P(known | x, a), where rows are to be weighted by it
-    missingness: str | None  # a warning, where feedback is missing depending on context or action
+    missingness: str | None  # a warning, where feedback depends on context or action and rows are not weighted for it
 
 
 def fit_models(
-    log: Log,
-    rows: SelectedRows,
-    settings: EvaluateSettings,
-    device: torch.device,
-    *,
-    with_reward: bool,
-    with_missingness: bool,
+    log: Log, rows: SelectedRows, metrics: Sequence[Metric], settings: EvaluateSettings, device: torch.device
 ) -> FittedModels:
-    """One pass over the contexts for the sample, then the fits. Without anything to fit, no pass.
+    """What the metrics need: a pass over the contexts for the sample, then the fits. Without anything to fit, no pass.
 
     The model that tests whether missingness depends on anything is linear; one that weights rows may be nonlinear.
     """
@@ -60,14 +57,20 @@ def fit_models(
     model_settings = RewardModelSettings(folds=folds, seed=settings.seed)
     rng = np.random.default_rng([settings.seed, 2])
     budget = max(1000, SAMPLE_BYTES // log.spec.context.byte_width)
-    with_reward = with_reward and known >= 2
-    with_missingness = with_missingness and 2 <= known <= sample.rows - 2
+    with_reward = known >= 2 and any(
+        VALUE_HAT in metric.needs or (settings.missing_model and metric.group == VALUE) for metric in metrics
+    )
+    with_missingness = 2 <= known <= sample.rows - 2 and any(metric.group == VALUE for metric in metrics)
     reward_rows = _drawn(rng, np.flatnonzero(sample.known), budget) if with_reward else _NO_ROWS
     seen_rows = _drawn(rng, np.arange(sample.rows), min(budget, _MISSINGNESS_ROWS)) if with_missingness else _NO_ROWS
     sampled = np.union1d(reward_rows, seen_rows)
     if not len(sampled):
         return FittedModels(fold, None, None, None)
-    _check_size(log, folds)
+    if folds * log.spec.actions * log.spec.context.features > _MAX_WEIGHTS:
+        raise RunError(
+            f"{log.name}: a reward model of {log.spec.actions:,} actions and {log.spec.context.features:,} features in "
+            f"{folds} folds is more than memory should hold; use fewer --model-folds, or --metrics ips,snips,health"
+        )
     context = _contexts(log, rows, sampled)
     reward = observation = warning = None
     if with_reward:
@@ -94,19 +97,13 @@ def fit_models(
             nonlinear=settings.missing_model,
         )
         warning = _dependence(observation.probability(seen_context, action, seen_fold), is_known)
-    return FittedModels(fold, reward, observation if settings.missing_model else None, warning)
+    if settings.missing_model:
+        return FittedModels(fold, reward, observation, None)
+    return FittedModels(fold, reward, None, warning)
 
 
 def _drawn(rng: np.random.Generator, rows: Ints, at_most: int) -> Ints:
     return rows if len(rows) <= at_most else np.sort(rng.choice(rows, at_most, replace=False))
-
-
-def _check_size(log: Log, folds: int) -> None:
-    if folds * log.spec.actions * log.spec.context.features > _MAX_WEIGHTS:
-        raise RunError(
-            f"{log.name}: a reward model of {log.spec.actions:,} actions and {log.spec.context.features:,} features in "
-            f"{folds} folds is more than memory should hold; use fewer --model-folds, or --metrics ips,snips,health"
-        )
 
 
 def _contexts(log: Log, rows: SelectedRows, sampled: Ints) -> npt.NDArray[np.generic]:
@@ -117,8 +114,7 @@ def _contexts(log: Log, rows: SelectedRows, sampled: Ints) -> npt.NDArray[np.gen
     with all_faults_reported(log):
         for batch in log.batches(("context",)):
             first, last = np.searchsorted(places, [start, start + batch.num_rows])
-            if last > first:
-                context[first:last] = log_arrays(batch, log.spec).context[places[first:last] - start]
+            context[first:last] = log_arrays(batch, log.spec).context[places[first:last] - start]
             start += batch.num_rows
     return context
 

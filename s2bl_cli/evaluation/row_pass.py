@@ -4,7 +4,7 @@ A batch of contexts is converted once, for the policies, the reward model and th
 kept are the columns, at most 25 bytes per row and policy (`metrics/sample.py`), and 8 bytes per row for the models.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -13,20 +13,72 @@ from torch import Tensor
 
 from s2bl_cli.contract.logs.arrays import LogArrays, log_arrays
 from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.policies import LoadedPolicy
 from s2bl_cli.contract.probabilities import ProbabilityReader
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, UNIFORM_CANDIDATE, Candidate
 from s2bl_cli.evaluation.fitted_models import FittedModels
-from s2bl_cli.evaluation.policy_bank import PolicyBank
 from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.metrics.sample import Array, Column, LogBatch, LoggedSample, PolicyBatch, Probabilities
 from s2bl_cli.policies.contexts import context_tensor
+from s2bl_cli.policies.network import PolicyNetwork, network_from, on_device
 
 _NUMBERS_AT_ONCE = 1 << 22  # rows × actions of one policy
+_STACKED_NUMBERS_AT_ONCE = 1 << 20  # probabilities of several policies: about what a processor's cache holds
+_NETWORK_ROWS_AT_ONCE = 512  # a row of a log is small, but a ResNet makes hundreds of kilobytes of it
 _ABSENT = np.empty((0, 0), np.float32)
 
 Advance = Callable[[int, str], None]
-PolicyColumns = dict[str, Array]  # (rows,) each, by the column's name
+
+
+class PolicyBank:
+    """Many policies on one batch of contexts. All are of one number of features and actions.
+
+    Linear ones are stacked into one wide product, with the standardisation of each folded into its weights:
+
+        W·((x − shift)·scale) + b = (W·scale)·(x − origin) + [b − W·((shift − origin)·scale)]
+
+    with one origin for all of them, so a batch is converted and shifted once, however many policies there are. (Not
+    origin 0: features far from 0, such as times, would lose their digits in float32.)
+
+    Probabilities lie in memory as (members, actions, rows): along the rows a processor computes many at a time, along a
+    few actions it cannot, and a softmax costs more than the product.
+    """
+
+    def __init__(self, policies: Mapping[int, LoadedPolicy], device: torch.device) -> None:
+        networks = {
+            i: network_from(loaded.policy.network, loaded.policy.tensors, loaded.name) for i, loaded in policies.items()
+        }
+        linear = [i for i, loaded in policies.items() if loaded.policy.network.model == "linear"]
+        origin = networks[linear[0]].shift.numpy() if linear else np.zeros(0, np.float32)
+        maps = {i: _folded(networks[i], origin.astype(np.float64)) for i in linear}
+        self._stacked = [
+            i for i, (weight, bias) in maps.items() if np.isfinite(weight).all() and np.isfinite(bias).all()
+        ]
+        self._alone = {
+            i: on_device(network, device).eval() for i, network in networks.items() if i not in self._stacked
+        }
+        self._origin = torch.from_numpy(origin).to(device)
+        if self._stacked:
+            weights, biases = zip(*(maps[i] for i in self._stacked), strict=True)
+            self._weight = torch.from_numpy(np.stack(weights)).to(device)  # (members, actions, features)
+            self._bias = torch.from_numpy(np.stack(biases)).to(device)  # (members, actions)
+
+    @torch.no_grad()
+    def probabilities(self, batch: Tensor) -> Iterator[tuple[int, Probabilities]]:
+        """π(·|x) for contexts on the device: of which policy, and its (rows, actions)."""
+        if self._stacked:
+            x = batch.flatten(1).to(torch.float32) - self._origin  # (rows, features)
+            actions = self._bias.shape[1]
+            members = max(1, _STACKED_NUMBERS_AT_ONCE // max(1, len(x) * actions))
+            for start in range(0, len(self._stacked), members):
+                chosen = slice(start, start + members)
+                weight, bias = self._weight[chosen].flatten(0, 1), self._bias[chosen].flatten()
+                logits = torch.addmm(bias[:, None], weight, x.T)
+                yield from zip(self._stacked[chosen], _softmax(logits.view(-1, actions, len(x))), strict=True)
+        for i, network in self._alone.items():
+            parts = [network(part) for part in torch.split(batch, _NETWORK_ROWS_AT_ONCE)]
+            yield i, _softmax(torch.cat(parts).T[None])[0]
 
 
 def write_columns(
@@ -37,25 +89,28 @@ def write_columns(
     columns: Iterable[Column],
     device: torch.device,
     advance: Advance,
-) -> tuple[LoggedSample, list[PolicyColumns]]:
-    """The sample with the models' predictions, and for every candidate the columns that it and the log allow."""
+) -> tuple[LoggedSample, list[dict[str, Array]]]:
+    """The sample with the models' predictions, and for every candidate, by name, the columns that it and the log
+    allow."""
     q, observed = (
         None if model is None else np.empty(rows.sample.rows, np.float32)
         for model in (models.reward, models.observation)
     )
     sample = replace(rows.sample, q=q, observed=observed)
-    columns_of: list[PolicyColumns] = [{} for _ in candidates]
+    rows_at_once = max(64, _NUMBERS_AT_ONCE // sample.actions)
+    columns_of: list[dict[str, Array]] = [{} for _ in candidates]
     never_logged = np.bincount(sample.action, minlength=sample.actions) == 0
-    networks = {i: candidate.loaded for i, candidate in enumerate(candidates) if candidate.loaded is not None}
-    bank = PolicyBank(networks, device)
+    bank = PolicyBank(
+        {i: candidate.loaded for i, candidate in enumerate(candidates) if candidate.loaded is not None}, device
+    )
     readers = {
         i: ProbabilityReader(
-            candidate.probabilities, rows.chosen_of(candidate.probabilities.rows), sample.actions, _rows_at_once(log)
+            candidate.probabilities, rows.chosen_of(candidate.probabilities.rows), sample.actions, rows_at_once
         )
         for i, candidate in enumerate(candidates)
         if candidate.probabilities is not None
     }
-    for span, arrays in _batches(log, rows):
+    for span, arrays in _batches(log, rows, rows_at_once):
         context, fold = context_tensor(arrays.context, device), models.fold[span]
         batch = LogBatch(
             action=arrays.action,
@@ -78,22 +133,14 @@ def write_columns(
             policy_batch = PolicyBatch(pi, batch)
             for column in measured:
                 values = column.values(policy_batch)
-                if values is None:
-                    continue
-                if column.name not in columns_of[i]:
-                    columns_of[i][column.name] = np.empty(sample.rows, column.dtype)
-                columns_of[i][column.name][span] = values
+                if values is not None:
+                    columns_of[i].setdefault(column.name, np.empty(sample.rows, column.dtype))[span] = values
         advance(int(span.stop), "")
     return sample, columns_of
 
 
-def _rows_at_once(log: Log) -> int:
-    return max(64, _NUMBERS_AT_ONCE // log.spec.actions)
-
-
-def _batches(log: Log, rows: SelectedRows) -> Iterator[tuple[slice, LogArrays]]:
+def _batches(log: Log, rows: SelectedRows, at_once: int) -> Iterator[tuple[slice, LogArrays]]:
     """The selected rows in order, few enough at a time for (rows, actions); and their places among the selected."""
-    at_once = _rows_at_once(log)
     start = selected = 0
     for whole in log.batches(("context", "action", "propensity", "label", "pi0")):
         for first in range(0, whole.num_rows, at_once):
@@ -122,3 +169,17 @@ def _probabilities(
             yield i, np.broadcast_to(np.float32(1 / actions), (rows, actions))
         elif candidate is LOGGING_CANDIDATE:
             yield i, batch.pi0
+
+
+def _softmax(logits: Tensor) -> Probabilities:
+    """Of (members, actions, rows): (members, rows, actions)."""
+    return torch.softmax(logits, dim=1).cpu().numpy().transpose(0, 2, 1)
+
+
+def _folded(network: PolicyNetwork, origin: Array) -> tuple[Array, Array]:
+    """Weight and bias for contexts less the origin; infinite where float32 cannot hold them."""
+    tensors = {name: tensor.numpy().astype(np.float64) for name, tensor in network.state_dict().items()}
+    with np.errstate(over="ignore", invalid="ignore"):
+        weight = tensors["body.1.weight"] * tensors["scale"]
+        bias = tensors["body.1.bias"] - weight @ (tensors["shift"] - origin)
+        return weight.astype(np.float32), bias.astype(np.float32)

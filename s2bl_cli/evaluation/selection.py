@@ -9,8 +9,6 @@ from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.settings import AUTO
 from s2bl_cli.metrics.sample import LoggedSample, Mask
 
-_COLUMNS = ("action", "propensity", "cost", "label", "split")
-
 
 @dataclass(frozen=True)
 class SelectedRows:
@@ -29,13 +27,12 @@ class SelectedRows:
 def select_rows(log: Log, split: str) -> SelectedRows:
     """Read all but the contexts and keep the split's rows. Here costs become rewards."""
     with all_faults_reported(log):
-        arrays = log.read(_COLUMNS)
-    is_test = arrays.is_test
+        arrays = log.read(("action", "propensity", "cost", "label", "split"))
     if split == AUTO:
-        split = "test" if is_test.any() else "all"
+        split = "test" if arrays.is_test.any() else "all"
     if split == "test" and not log.spec.has("split"):
         raise ContractError(f"{log.name}: it has no test split (no column 'split'); try --split all")
-    mask = {"test": is_test, "train": ~is_test, "all": np.ones(arrays.rows, bool)}[split]
+    mask = {"test": arrays.is_test, "train": ~arrays.is_test, "all": np.ones(arrays.rows, bool)}[split]
     if not mask.any():
         other = "train" if split == "test" else "test"
         raise ContractError(f"{log.name}: it has no rows of the {split} split; try --split {other}")
@@ -48,4 +45,4 @@ def select_rows(log: Log, split: str) -> SelectedRows:
         label=chosen.label,
         actions=log.spec.actions,
     )
-    return SelectedRows(split, mask, is_test, sample)
+    return SelectedRows(split, mask, arrays.is_test, sample)

@@ -10,7 +10,6 @@ from s2bl_cli.settings import Between, check_settings, setting
 AUTO = "auto"
 ALL = "all"
 MODEL_PANEL = "Estimation"
-_INTERVALS = ("normal", "bernstein", "bootstrap")
 
 
 @dataclass(frozen=True)
@@ -27,7 +26,9 @@ class EvaluateSettings:
         f"Comma-separated metrics or groups of metrics ({', '.join(METRIC_GROUPS)}); all: whatever the log allows",
         metavar="METRICS",
     )
-    interval: str = setting("normal", "Kind of confidence interval", choices=lambda: _INTERVALS)
+    interval: str = setting(
+        "normal", "Kind of confidence interval", choices=lambda: ("normal", "bernstein", "bootstrap")
+    )
     level: float = setting(0.95, "Confidence level", rule=Between(0.5, 0.99999))
     nu: float = setting(
         0.001,

@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from s2bl_cli.contract.scores import Score
-from s2bl_cli.metrics.health import VERDICTS
 
 _ACCURACIES = ("argmax-accuracy", "sampled-accuracy")
 _VALUES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for the value
@@ -13,7 +12,6 @@ _VALUES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for
 def summary_lines(scores: Sequence[Score]) -> Iterator[str]:
     for _, group in groupby(scores, key=lambda score: (score.policy, score.policy_sha256, score.log, score.log_sha256)):
         rows = list(group)
-        policy, log = rows[0].policy, rows[0].log
         by_metric = {score.metric: score for score in rows if score.label is None}
         parts = [_with_error(by_metric[name]) for name in _ACCURACIES if name in by_metric]
         values = [by_metric[name] for name in _VALUES if name in by_metric]
@@ -22,11 +20,10 @@ def summary_lines(scores: Sequence[Score]) -> Iterator[str]:
             values = values[1:]
         parts += [_with_interval(score) for score in values[:1]]
         if "health" in by_metric:
-            verdict = by_metric["health"]
-            parts.append(verdict.note or VERDICTS[int(verdict.value)])
+            parts.append(str(by_metric["health"].note))
         shown = parts or [_with_error(score) for score in by_metric.values()][:3]
         if shown:
-            yield f"{policy} on {log}: {'; '.join(shown)}"
+            yield f"{rows[0].policy} on {rows[0].log}: {'; '.join(shown)}"
 
 
 def _with_error(score: Score) -> str:

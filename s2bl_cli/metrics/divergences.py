@@ -1,4 +1,6 @@
-"""Divergences between a policy and the logging policy, three ways; the name of a metric says which.
+"""Divergences between a policy and the logging policy, and the paper's bounds that follow from them.
+
+A divergence is measured in three ways; the name of a metric says which.
 
     exact    from the whole distributions of each row, where the log stores them (`pi0`)
     sampled  from the logged actions: KL(π‖π₀) = mean(w ln w), KL(π₀‖π) = mean(ln p − ln π); unbiased
@@ -7,15 +9,18 @@
 The last assumes that the contexts in which an action was logged are distributed as all contexts are. They are not, so
 it estimates something else (docs/mathematics.md). It is here because the paper's regularisers and error bound use it.
 
-No feedback enters: all rows are used.
+No feedback enters a divergence: all rows are used. The bounds are of the true risk, which needs feedback, and of the
+error of the paper's estimator. δ is 1 − level.
 """
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
-from s2bl_cli.metrics.metric import DIVERGENCE, PLAIN, Metric, by_name
+from s2bl_cli.metrics.estimators import tips
+from s2bl_cli.metrics.metric import BOUND, DIVERGENCE, PLAIN, Metric, by_name
 from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, Column, Floats, LoggedSample, ScoredPolicy
 
 
@@ -46,8 +51,52 @@ def by_action(values: Floats, sample: LoggedSample) -> Estimate:
     return Estimate(float(mean.sum()), len(values), influence)
 
 
-def _metric(name: str, title: str, column: Column, estimate: Callable[[ScoredPolicy], Estimate]) -> Metric:
-    return Metric(name, title, PLAIN, "low", DIVERGENCE, lambda policy: [estimate(policy)], needs=(column,))
+def risk_bound(truncated_value: float, divergence: float, n: int, nu: float, delta: float) -> float:
+    """R ≤ −V̂_ν + 2L/(3νn) + √((√(2M)/ν + 2)·L/n), L = ln(1/δ), with probability 1 − δ.
+
+    M = min(KL(π‖π₀), KL(π₀‖π)). Domain: rewards in [0, 1], ν in (0, 1]. Source: the paper, theorem *main result*.
+    """
+    log = math.log(1 / delta)
+    variance = (math.sqrt(2 * max(0.0, divergence)) / nu + 2) * log / n
+    return -truncated_value + 2 * log / (3 * nu * n) + math.sqrt(variance)
+
+
+def estimator_error_bound(terms: Floats, sample: LoggedSample, delta: float) -> float:
+    """B √(2 ln(k/δ)) Σ_a 1/√m_a: how far the paper's divergence estimator is off, with probability 1 − δ.
+
+    B is the largest |term| seen. Actions never logged are left out. Source: the paper, proposition *error
+    analysis*, which assumes that the contexts of each action are distributed as all contexts are.
+    """
+    count = np.bincount(sample.action, minlength=sample.actions)
+    sizes = float((1 / np.sqrt(count[count > 0])).sum())
+    return float(np.abs(terms).max()) * math.sqrt(2 * math.log(sample.actions / delta)) * sizes
+
+
+def _risk_bound(policy: ScoredPolicy) -> Iterable[Estimate]:
+    rows = policy.known_rows
+    if policy.nu == 0 or rows.r.min() < 0 or rows.r.max() > 1:
+        return
+    divergence, source = _least_divergence(policy)
+    bound = risk_bound(tips.terms(rows).estimate.value, divergence, rows.n, policy.nu, 1 - policy.level)
+    yield Estimate(
+        bound, rows.n, note=f"of the risk, with probability {policy.level:g}; M = {divergence:.4g} ({source})"
+    )
+
+
+def _least_divergence(policy: ScoredPolicy) -> tuple[float, str]:
+    if policy.has(KL):
+        return min(float(policy.values(column).mean()) for column in (KL, REVERSE_KL)), "exact"
+    return min(max(0.0, estimate(policy).value) for estimate in (sampled_kl, sampled_reverse_kl)), "sampled"
+
+
+def _error_bound(policy: ScoredPolicy, terms: Floats) -> Estimate:
+    return Estimate(estimator_error_bound(terms, policy.sample, 1 - policy.level), policy.sample.rows)
+
+
+def _metric(
+    name: str, title: str, column: Column, estimate: Callable[[ScoredPolicy], Estimate], group: str = DIVERGENCE
+) -> Metric:
+    return Metric(name, title, PLAIN, "low", group, lambda policy: [estimate(policy)], needs=(column,))
 
 
 METRICS = by_name(
@@ -63,5 +112,30 @@ METRICS = by_name(
         "KL(π₀‖π), the paper's estimate",
         PI,
         lambda policy: by_action(reverse_kl_terms(policy), policy.sample),
+    ),
+    Metric(
+        "theorem1-bound",
+        "Theorem 1's bound of the risk",
+        PLAIN,
+        "low",
+        BOUND,
+        _risk_bound,
+        needs=(PI,),
+        needs_feedback=True,
+        uses=(KL, REVERSE_KL),
+    ),
+    _metric(
+        "estimator-error-bound",
+        "Bound of the estimator's error",
+        PI,
+        lambda policy: _error_bound(policy, kl_terms(policy)),
+        BOUND,
+    ),
+    _metric(
+        "reverse-estimator-error-bound",
+        "Bound of the reverse estimator's error",
+        PI,
+        lambda policy: _error_bound(policy, reverse_kl_terms(policy)),
+        BOUND,
     ),
 )

@@ -45,8 +45,9 @@ class Terms:
             value = float(self.of_means(*means))
             moved = means[:, None] + 1j * _STEP * np.eye(len(means))  # (terms, terms)
             gradient = self.of_means(*moved).imag / _STEP
-            parts = (slope * (t - mean) for slope, t, mean in zip(gradient, self.values, means, strict=True))
-            influence = np.asarray(sum(parts))  # (n,)
+            influence = np.asarray(  # (n,)
+                sum(slope * (t - mean) for slope, t, mean in zip(gradient, self.values, means, strict=True))
+            )
         return Estimate(value, len(influence), influence, self.note, terms=self)
 
 
@@ -121,10 +122,10 @@ def intervals(estimates: Sequence[Estimate], settings: IntervalSettings) -> list
     The bootstrap needs terms to resample, Bernstein's inequality values of a known width. Others get the normal one.
     """
     replicates = _bootstrap(estimates, settings) if settings.kind == BOOTSTRAP else {}
-    return [_interval(estimate, settings, replicates.get(i)) for i, estimate in enumerate(estimates)]
+    return [_interval(estimate, settings, replicates.get(i, np.empty(0))) for i, estimate in enumerate(estimates)]
 
 
-def _interval(estimate: Estimate, settings: IntervalSettings, replicates: Floats | None) -> Interval:
+def _interval(estimate: Estimate, settings: IntervalSettings, replicates: Floats) -> Interval:
     terms, error = estimate.terms, estimate.stderr
     if estimate.edges is not None:
         return Interval(*estimate.edges, BIN)
@@ -132,16 +133,16 @@ def _interval(estimate: Estimate, settings: IntervalSettings, replicates: Floats
         return Interval(terms.lower_bound(1 - settings.level), None, LOWER_BOUND)
     if error is None or (terms is not None and terms.biased):
         return Interval()
-    if replicates is not None:
+    if len(replicates):
         tail = (1 - settings.level) / 2
         # Weibull's quantiles: numpy's own lie inside them, and of 100 draws would leave out 7 % instead of 5.
         low, high = np.quantile(replicates, [tail, 1 - tail], method="weibull")
         return Interval(float(low), float(high), BOOTSTRAP)
     if settings.kind == BERNSTEIN and terms is not None and terms.width is not None:
-        half = bernstein_half_width(error, estimate.rows, terms.width, 1 - settings.level)
-        return Interval(estimate.value - half, estimate.value + half, BERNSTEIN)
-    half = normal_quantile(settings.level) * error
-    return Interval(estimate.value - half, estimate.value + half, NORMAL)
+        kind, half = BERNSTEIN, bernstein_half_width(error, estimate.rows, terms.width, 1 - settings.level)
+    else:
+        kind, half = NORMAL, normal_quantile(settings.level) * error
+    return Interval(estimate.value - half, estimate.value + half, kind)
 
 
 def bernstein_half_width(error: float, count: int, width: float, delta: float) -> float:
@@ -157,7 +158,8 @@ def bernstein_half_width(error: float, count: int, width: float, delta: float) -
 
 
 def _bootstrap(estimates: Sequence[Estimate], settings: IntervalSettings) -> dict[int, Floats]:
-    """The estimates on rows drawn with replacement, (draws,) each, by their place among the estimates."""
+    """The estimates on rows drawn with replacement, (draws,) each less those that are no numbers, by their place among
+    the estimates."""
     resampled = {i: estimate.terms for i, estimate in enumerate(estimates) if estimate.terms is not None}
     replicates: dict[int, Floats] = {}
     for rows in {estimates[i].rows for i in resampled}:
@@ -168,8 +170,7 @@ def _bootstrap(estimates: Sequence[Estimate], settings: IntervalSettings) -> dic
         for (i, terms), term_means in zip(members.items(), means, strict=True):
             with np.errstate(all="ignore"):
                 drawn = terms.of_means(*term_means)
-            if np.isfinite(drawn).any():
-                replicates[i] = drawn[np.isfinite(drawn)]
+            replicates[i] = drawn[np.isfinite(drawn)]
     return replicates
 
 
@@ -178,10 +179,9 @@ def _resampled_means(values: Floats, settings: IntervalSettings) -> Floats:
     rng = np.random.default_rng([settings.seed, count])
     means = np.empty((len(values), settings.draws))
     at_once = max(1, min(settings.draws, _COUNTS_AT_ONCE // count))
-    times = np.empty((at_once, count))
     for start in range(0, settings.draws, at_once):
         stop = min(start + at_once, settings.draws)
-        for counts, drawn in zip(times, rng.integers(0, count, (stop - start, count), np.int32), strict=False):
-            counts[:] = np.bincount(drawn, minlength=count)
-        means[:, start:stop] = values @ times[: stop - start].T / count
+        drawn_rows = rng.integers(0, count, (stop - start, count), np.int32)
+        times = np.array([np.bincount(rows, minlength=count) for rows in drawn_rows], np.float64)  # (draws, rows)
+        means[:, start:stop] = values @ times.T / count
     return means

@@ -5,14 +5,13 @@ are over all rows.
 """
 
 import math
-from collections.abc import Callable, Iterable
-from dataclasses import replace
+from collections.abc import Callable
 
 import numpy as np
 
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
-from s2bl_cli.metrics.metric import COUNT, HEALTH, PERCENT, PLAIN, WEIGHT, Compute, Metric, Unit, by_name
-from s2bl_cli.metrics.sample import PI, UNSUPPORTED, Column, Floats, ScoredPolicy
+from s2bl_cli.metrics.metric import COUNT, HEALTH, PERCENT, PLAIN, WEIGHT, Metric, Unit, by_name
+from s2bl_cli.metrics.sample import PI, UNSUPPORTED, Array, Column, Floats, ScoredPolicy
 
 RELIABLE, CAUTION, UNRELIABLE = 2, 1, 0
 VERDICTS = {RELIABLE: "reliable", CAUTION: "caution", UNRELIABLE: "unreliable"}
@@ -62,16 +61,12 @@ def effective_sample_size(w: Floats) -> float:
 
 def weight_shares(w: Floats) -> Floats:
     """The share of the weights in each bin, from its edge up to, and without, the next: (bins,)."""
-    counts, _ = np.histogram(w, (*WEIGHT_EDGES, np.inf))
-    return counts / len(w)
+    return np.histogram(w, (*WEIGHT_EDGES, np.inf))[0] / len(w)
 
 
-def _truncated_share(policy: ScoredPolicy) -> Estimate:
-    return Estimate(float((policy.sample.p < policy.nu).mean()), policy.sample.rows)
-
-
-def _unsupported_share(policy: ScoredPolicy) -> Estimate:
-    return Estimate(float(policy.values(UNSUPPORTED).mean()), policy.sample.rows)
+def _share(values: Array) -> Estimate:
+    """A mean over all rows, as a figure without a standard error."""
+    return Estimate(float(values.mean()), len(values))
 
 
 def _verdict(policy: ScoredPolicy) -> Estimate:
@@ -80,43 +75,67 @@ def _verdict(policy: ScoredPolicy) -> Estimate:
         effective_sample_size(w),
         len(w),
         mean_estimate(w),
-        _truncated_share(policy).value,
-        _unsupported_share(policy).value if policy.has(UNSUPPORTED) else 0.0,
+        _share(policy.sample.p < policy.nu).value,
+        _share(policy.values(UNSUPPORTED)).value if policy.has(UNSUPPORTED) else 0.0,
         policy.concerns,
     )
     return Estimate(level, len(w), note=reason)
 
 
-def _histogram(policy: ScoredPolicy) -> Iterable[Estimate]:
+def _histogram(policy: ScoredPolicy) -> list[Estimate]:
     """Every bin, empty ones too."""
     w = policy.known_rows.w
-    ends = (*WEIGHT_EDGES[1:], None)
-    for number, share in enumerate(weight_shares(w).tolist()):
-        yield Estimate(share, len(w), label=number, edges=(WEIGHT_EDGES[number], ends[number]))
+    bins = zip(weight_shares(w).tolist(), WEIGHT_EDGES, (*WEIGHT_EDGES[1:], None), strict=True)
+    return [Estimate(share, len(w), label=i, edges=(low, high)) for i, (share, low, high) in enumerate(bins)]
 
 
-def _metric(name: str, title: str, unit: Unit, compute: Compute, uses: tuple[Column, ...] = ()) -> Metric:
-    return Metric(name, title, unit, None, HEALTH, compute, needs=(PI,), needs_feedback=True, uses=uses)
+def _metric(
+    name: str,
+    title: str,
+    unit: Unit,
+    figure: Callable[[ScoredPolicy], Estimate],
+    needs: Column = PI,
+    uses: tuple[Column, ...] = (),
+) -> Metric:
+    return Metric(
+        name, title, unit, None, HEALTH, lambda policy: [figure(policy)], needs=(needs,), needs_feedback=True, uses=uses
+    )
 
 
 def _of_weights(name: str, title: str, unit: Unit, figure: Callable[[Floats], float]) -> Metric:
-    return _metric(name, title, unit, lambda policy: [Estimate(figure(policy.known_rows.w), policy.known_rows.n)])
+    return _metric(name, title, unit, lambda policy: Estimate(figure(policy.known_rows.w), policy.known_rows.n))
 
 
 METRICS = by_name(
     _of_weights("ess", "Effective sample size", COUNT, effective_sample_size),
     _of_weights("ess-share", "Effective share of the rows", PERCENT, lambda w: effective_sample_size(w) / len(w)),
-    _metric("mean-weight", "Mean weight", WEIGHT, lambda policy: [mean_estimate(policy.known_rows.w)]),
+    _metric("mean-weight", "Mean weight", WEIGHT, lambda policy: mean_estimate(policy.known_rows.w)),
     _of_weights("weight-p50", "Median weight", WEIGHT, lambda w: float(np.quantile(w, 0.5))),
     _of_weights("weight-p99", "99 % of the weights are below", WEIGHT, lambda w: float(np.quantile(w, 0.99))),
     _of_weights("weight-max", "Largest weight", WEIGHT, lambda w: float(w.max())),
-    replace(_metric("weight-share", "Share of the known rows by weight", PERCENT, _histogram), by="bin"),
-    _metric("truncated-share", "Share of rows truncated at ν", PERCENT, lambda policy: [_truncated_share(policy)]),
-    replace(
-        _metric(
-            "unsupported-share", "Share on actions never logged", PERCENT, lambda policy: [_unsupported_share(policy)]
-        ),
-        needs=(UNSUPPORTED,),
+    Metric(
+        "weight-share",
+        "Share of the known rows by weight",
+        PERCENT,
+        None,
+        HEALTH,
+        _histogram,
+        needs=(PI,),
+        needs_feedback=True,
+        by="bin",
     ),
-    _metric("health", "Verdict", PLAIN, lambda policy: [_verdict(policy)], uses=(UNSUPPORTED,)),
+    _metric(
+        "truncated-share",
+        "Share of rows truncated at ν",
+        PERCENT,
+        lambda policy: _share(policy.sample.p < policy.nu),
+    ),
+    _metric(
+        "unsupported-share",
+        "Share on actions never logged",
+        PERCENT,
+        lambda policy: _share(policy.values(UNSUPPORTED)),
+        needs=UNSUPPORTED,
+    ),
+    _metric("health", "Verdict", PLAIN, _verdict, uses=(UNSUPPORTED,)),
 )

@@ -44,8 +44,7 @@ def _true_risk(policy: ScoredPolicy) -> Iterable[Estimate]:
 
 def _class_accuracy(policy: ScoredPolicy) -> Iterable[Estimate]:
     correct = policy.values(CORRECT)
-    for label, rows in policy.sample.rows_by_class.items():
-        yield mean_estimate(correct[rows], label)
+    return [mean_estimate(correct[rows], label) for label, rows in policy.sample.rows_by_class.items()]
 
 
 METRICS = by_name(

@@ -23,8 +23,7 @@ def completed(terms: Terms, predicted: Sequence[Floats], known: Mask, probabilit
         gap[known] = o[known] * (t - t_hat[known])
 
     def of_means(*means: Values) -> Values:
-        count = len(gaps)
-        return terms.of_means(*(means[i] + means[count + i] / means[-1] for i in range(count)))
+        return terms.of_means(*(means[i] + means[len(gaps) + i] / means[-1] for i in range(len(gaps))))
 
     note = "known rows weighted by the model of missingness"
     return Terms(

@@ -9,7 +9,7 @@ Values are expected rewards. A log's costs became rewards where its rows were re
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
@@ -29,8 +29,7 @@ Probabilities = npt.NDArray[np.float32]  # (rows, actions)
 
 def log_of(probabilities: Array) -> Array:
     """0 counts as the smallest positive float32, so that a divergence that is infinite comes out large."""
-    logarithms: Array = np.log(np.maximum(probabilities, TINY))
-    return logarithms
+    return np.log(np.maximum(probabilities, TINY))
 
 
 @dataclass(frozen=True)
@@ -66,8 +65,7 @@ class PolicyBatch:
     @cached_property
     def log_ratio(self) -> Array:
         """ln π − ln π₀: (rows, actions)."""
-        ratio: Array = log_of(self.pi) - self.log.log_pi0
-        return ratio
+        return log_of(self.pi) - self.log.log_pi0
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,9 @@ class KnownRows:
     f: Floats
     nu: float  # truncation ν
     tuned_on: "KnownRows | None" = None  # None: these
-    known: Mask | None = None  # (N,) which of all rows these are; None where the others are not to be used
+    known: Mask | None = (
+        None  # (N,) which of all rows these are; None with a model of missingness, which uses the others
+    )
     f_of_all: npt.NDArray[np.float32] | None = None  # (N,)
 
     @property
@@ -206,15 +206,11 @@ class ScoredPolicy:
     @cached_property
     def log_ratio(self) -> Floats:
         """ln π − ln p of the logged actions."""
-        ratio: Floats = log_of(self.pi) - log_of(self.sample.p)
-        return ratio
+        return log_of(self.pi) - log_of(self.sample.p)
 
     @cached_property
     def known_rows(self) -> KnownRows:
-        rows = self._rows(self.sample.r, self.sample.known)
-        if self.predicted_rows is not None:
-            return rows
-        return replace(rows, known=self.sample.known, f_of_all=self.columns.get(VALUE_HAT.name))
+        return self._rows(self.sample.r, self.sample.known)
 
     @cached_property
     def predicted_rows(self) -> KnownRows | None:
@@ -232,4 +228,6 @@ class ScoredPolicy:
             q=np.empty(0) if q is None else q[chosen].astype(np.float64),
             f=np.empty(0) if f is None else f[chosen].astype(np.float64),
             nu=self.nu,
+            known=chosen if self.sample.observed is None else None,
+            f_of_all=f,
         )

@@ -19,10 +19,10 @@ from s2bl_cli.contract.lineage import Step, command_lines
 from s2bl_cli.contract.logs.reading import LogArrays
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy, read_policy
 from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, read_scores
-from s2bl_cli.evaluation import policy_bank, row_pass
-from s2bl_cli.evaluation.policy_bank import PolicyBank
+from s2bl_cli.evaluation import row_pass
+from s2bl_cli.evaluation.row_pass import PolicyBank
 from s2bl_cli.evaluation.settings import EvaluateSettings
-from s2bl_cli.metrics.bounds import estimator_error_bound, risk_bound
+from s2bl_cli.metrics.divergences import estimator_error_bound, risk_bound
 from s2bl_cli.metrics.estimate import Estimate
 from s2bl_cli.metrics.health import CAUTION, RELIABLE, UNRELIABLE, WEIGHT_EDGES, verdict, weight_shares
 from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, UNSUPPORTED, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
@@ -188,7 +188,7 @@ def _linear(name: str, seed: int, features: int = 5, shift: float = 0.0, model: 
 @pytest.mark.parametrize("shift", [0.0, 1e5], ids=["near 0", "far from 0"])
 def test_stacked_policies_are_each_alone(shift: float, at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Linear ones in one product, another model among them; features around 1e5 keep their digits."""
-    monkeypatch.setattr(policy_bank, "_NUMBERS_AT_ONCE", at_once)
+    monkeypatch.setattr(row_pass, "_STACKED_NUMBERS_AT_ONCE", at_once)
     policies = [_linear("a", 0, shift=shift), _linear("m", 1, shift=shift, model="mlp"), _linear("b", 2, shift=shift)]
     context = (shift + np.random.default_rng(3).standard_normal((7, 5))).astype(np.float32)
     bank = PolicyBank(dict(enumerate(policies)), CPU)

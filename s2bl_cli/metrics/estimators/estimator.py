@@ -14,11 +14,14 @@ from s2bl_cli.metrics.sample import PI, VALUE_HAT, Floats, KnownRows, ScoredPoli
 
 __all__ = ["Floats", "KnownRows", "Terms", "Values", "estimator"]  # the words of an estimator's file
 
-TermsOf = Callable[[KnownRows], Terms]
-
 
 def estimator(
-    name: str, short_title: str, terms_of: TermsOf, *, needs_model: bool = False, least_reward: float = -math.inf
+    name: str,
+    short_title: str,
+    terms_of: Callable[[KnownRows], Terms],
+    *,
+    needs_model: bool = False,
+    least_reward: float = -math.inf,
 ) -> Metric:
     """It has no estimate where a reward is below `least_reward`: its docstring's domain."""
 

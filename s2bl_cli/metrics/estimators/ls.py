@@ -18,13 +18,12 @@ from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
 def terms(rows: KnownRows) -> Terms:
-    n = rows.n
     gained = rows.w * rows.r
 
     def lower(delta: float) -> float:
         log = math.log(1 / delta)
-        lam = math.sqrt(2 * log / n)
-        return math.expm1(float(np.log1p(lam * gained).mean()) - log / n) / lam
+        lam = math.sqrt(2 * log / rows.n)
+        return math.expm1(float(np.log1p(lam * gained).mean()) - log / rows.n) / lam
 
     lam = 1 / math.sqrt(rows.tuning.n)
     return Terms([np.log1p(lam * gained) / lam], lower_bound=lower, biased=True, note="biased towards 0")

@@ -33,9 +33,10 @@ def terms(rows: KnownRows) -> Terms:
     y[rows.known] = doubly_robust.values[0]
     power = _power(f, y, known)
     lam = power * missing / len(known)
-    note = f"λ = {lam:.3g}; {missing:,} rows without feedback, taken as missing at random"
     return Terms(
-        [f, y, known * f, known], lambda f, y, known_f, known: power * f + (y - power * known_f) / known, note=note
+        [f, y, known * f, known],
+        lambda f, y, known_f, known: power * f + (y - power * known_f) / known,
+        note=f"λ = {lam:.3g}; {missing:,} rows without feedback, taken as missing at random",
     )
 
 
