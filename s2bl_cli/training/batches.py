@@ -58,18 +58,18 @@ class Forward:
 
     def known(self) -> KnownBatch:
         """The risk's rows."""
-        _, p, c, weight, first = self._batch.known
-        return KnownBatch(_rows(self.log_pi, first, p.shape[-1]), p, c, weight, first)
+        batch = self._batch.known
+        return batch._replace(log_pi=self.log_pi.narrow(-1, batch.first, batch.p.shape[-1]))
 
     def regularised(self) -> AnyBatch:
         """The regulariser's rows."""
-        _, p, action_weight, reward_weight, _, pi0, _, first = self._batch.regularised
-        log_pi, policy, from_prior = _rows(self.log_pi, first, p.shape[-1]), _NOT_NEEDED, _NOT_NEEDED
-        if self.log_policy is not None:
-            policy = self.log_policy.narrow(2, first, p.shape[-1])
-        if self._prior is not None:
-            from_prior = distance(self._policies, self._prior)  # (G, C)
-        return AnyBatch(log_pi, p, action_weight, reward_weight, policy, pi0, from_prior, first)
+        batch = self._batch.regularised
+        first, rows = batch.first, batch.p.shape[-1]
+        return batch._replace(
+            log_pi=self.log_pi.narrow(-1, first, rows),
+            log_policy=_NOT_NEEDED if self.log_policy is None else self.log_policy.narrow(2, first, rows),
+            distance=_NOT_NEEDED if self._prior is None else distance(self._policies, self._prior),  # (G, C)
+        )
 
     def backward(self, slope: dict[Seen, Tensor]) -> None:
         """Set the policies' gradients from the loss's slope in what was seen."""
@@ -77,8 +77,7 @@ class Forward:
         if self.log_policy is not None:
             self._backward_policy(slope, of_log_pi)
         elif of_log_pi:
-            slopes = [tensor for _, tensor in of_log_pi]
-            self._policies.backward(slopes[0] if len(slopes) == 1 else torch.cat(slopes, dim=-1))
+            self._policies.backward(torch.cat([tensor for _, tensor in of_log_pi], dim=-1))
         of_distance = slope.get(("distance", self._batch.regularised.first))
         if self._prior is not None and of_distance is not None:
             backward_distance(self._policies, self._prior, of_distance)
@@ -96,10 +95,6 @@ class Forward:
     def _chosen(self) -> Tensor:
         """The logged actions as places in log π(·|x): (G, C, rows, 1)."""
         return self._batch.action[:, None, :, None].expand(-1, self.log_policy.shape[1], -1, 1)
-
-
-def _rows(log_pi: Tensor, first: int, rows: int) -> Tensor:
-    return log_pi if log_pi.shape[-1] == rows else log_pi.narrow(-1, first, rows)
 
 
 @dataclass(frozen=True)
@@ -149,23 +144,20 @@ class Batches:
             # Whole batches over the epoch, wherever a part ends.
             after = self.per_epoch if seen == self.data.statistics.rows else seen // size
             if max(first, start) < after:
-                drawn = self._sample(rows, after - first, Order([fold.seed for fold in self.folds], epoch, number))
+                drawn = sample(
+                    rows,
+                    after - first,
+                    size,
+                    Order([fold.seed for fold in self.folds], epoch, number),
+                    mixed=self.settings.sampling == "mixed",
+                    reg_on_known=self.settings.reg_rows == "known",
+                    has_risk=LOG_PI in self.risk.needs,
+                    has_regulariser=bool({LOG_PI, LOG_POLICY} & set(self.regulariser.needs)),
+                )
                 if drawn.rows.shape[-1] or PRIOR in self.needs:
                     steps = enumerate(_gathered(rows, drawn, policies), first)
                     yield from ((step, batch) for step, batch in steps if step >= start)
             del rows  # or a part of a stream would be held until two more are read
-
-    def _sample(self, rows: Rows, steps: int, order: Order) -> Sample:
-        return sample(
-            rows,
-            steps,
-            self.settings.batch_size,
-            order,
-            mixed=self.settings.sampling == "mixed",
-            reg_on_known=self.settings.reg_rows == "known",
-            has_risk=LOG_PI in self.risk.needs,
-            has_regulariser=bool({LOG_PI, LOG_POLICY} & set(self.regulariser.needs)),
-        )
 
 
 def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterator[Batch]:

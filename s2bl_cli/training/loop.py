@@ -16,7 +16,6 @@ from s2bl_cli.registry import SCHEDULES
 from s2bl_cli.training.batches import Batches, Forward
 from s2bl_cli.training.interruption import Interrupted
 
-Schedule = Callable[[int, int, int], float]
 Metrics = dict[str, Tensor]  # of an epoch, (G, C) each, on the CPU
 
 
@@ -67,7 +66,7 @@ class TrainState:
     ) -> Metrics:
         """One pass over the data, from the next step on. Raises Interrupted between two steps."""
         settings, needs, per_epoch = batches.settings, batches.needs, batches.per_epoch
-        schedule: Schedule = SCHEDULES.load(settings.schedule)
+        schedule = SCHEDULES.load(settings.schedule)
         self.policies.training(True)
         for step, batch in batches.epoch(self.epoch, self.step, self.policies):
             if should_stop():
@@ -124,10 +123,9 @@ def _arrays(tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def check_finite(metrics: Metrics, epoch: int, lr: float, nu: float) -> None:
-    if bool(torch.isfinite(metrics["loss"]).all()):
-        return
-    worst = next(value for value in metrics["loss"].flatten().tolist() if not math.isfinite(value))
-    raise RunError(
-        f"the loss became {worst} in epoch {epoch}: use a smaller --lr than {lr:g}, "
-        f"or a larger --nu than {nu:g} if propensities are tiny"
-    )
+    broken = [value for value in metrics["loss"].flatten().tolist() if not math.isfinite(value)]
+    if broken:
+        raise RunError(
+            f"the loss became {broken[0]} in epoch {epoch}: use a smaller --lr than {lr:g}, "
+            f"or a larger --nu than {nu:g} if propensities are tiny"
+        )
