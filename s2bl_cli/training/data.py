@@ -176,12 +176,9 @@ class TrainingData:
     def mean_of_propensities(self, function: Callable[[Floats], Floats], fold: Fold, *, on_known: bool) -> float:
         """Over the regularised rows."""
         if on_known:
-            known = self.statistics.known
-            return float(np.mean(function(known.p[self.statistics.learned(fold)].astype(np.float64))))
-        parts = self.scan(contexts=False)
-        return sum(float(function(part.rows.propensity.astype(np.float64)).sum()) for part in parts) / (
-            self.statistics.rows
-        )
+            return float(np.mean(function(self.statistics.known.p[self.statistics.learned(fold)].astype(np.float64))))
+        propensities = (part.rows.propensity.astype(np.float64) for part in self.scan(contexts=False))
+        return sum(float(function(p).sum()) for p in propensities) / self.statistics.rows
 
     def steps_per_epoch(self, batch_size: int) -> int:
         """Full batches over all train rows, at least one: the same for every learner, so comparisons are fair."""

@@ -45,10 +45,9 @@ class TrainedPolicy:
     @property
     def hyperparameters(self) -> dict[str, float]:
         """Those that the lineage records: what is off is not among them."""
-        values = self.candidate.hyperparameters
         return {
             name: value
-            for name, value in values.items()
+            for name, value in self.candidate.hyperparameters.items()
             if value is not None and flag(name)[2:] in self.policy.lineage.settings
         }
 

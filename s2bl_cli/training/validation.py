@@ -17,10 +17,10 @@ from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import SELECTORS
 from s2bl_cli.reward_models.reward_model import Floats, RewardModel, fit_reward_model
+from s2bl_cli.training.batches import Rows
 from s2bl_cli.training.candidates import Candidate, Fold
 from s2bl_cli.training.data import TrainRows
 from s2bl_cli.training.loop import Metrics
-from s2bl_cli.training.sampling import Rows
 
 _DELTA = 0.05  # of the lower bound
 _ROWS_AT_ONCE = 4096
