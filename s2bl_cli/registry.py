@@ -68,8 +68,8 @@ MODELS = Registry(
     {
         "linear": Entry("policies.linear:build", "one linear map from context to logits"),
         "mlp": Entry("policies.mlp:build", "fully connected layers with ReLU between them (--hidden)"),
-        "resnet-v1": Entry("policies.resnet:build_v1", "four blocks of one residual layer each, for images (--width)"),
-        "resnet-v2": Entry("policies.resnet:build_v2", "four blocks of two residual layers each, for images (--width)"),
+        "resnet-v1": Entry("policies.resnet:BUILDERS", "four blocks of one residual layer each, for images (--width)"),
+        "resnet-v2": Entry("policies.resnet:BUILDERS", "four blocks of two residual layers each, for images (--width)"),
     },
 )
 
@@ -138,10 +138,10 @@ SCHEDULES = Registry(
 SELECTORS = Registry(
     "selector",
     {
-        "snips": Entry("training.selectors:SNIPS", "self-normalised inverse propensity score"),
-        "ips": Entry("training.selectors:IPS", "truncated inverse propensity score"),
-        "dr": Entry("training.selectors:DR", "doubly robust, with a logistic cost model"),
-        "ls-bound": Entry("training.selectors:LS_BOUND", "lower bound by logarithmic smoothing, at 95 %"),
+        "snips": Entry("training.validation:SELECTORS_BY_NAME", "self-normalised inverse propensity score"),
+        "ips": Entry("training.validation:SELECTORS_BY_NAME", "truncated inverse propensity score"),
+        "dr": Entry("training.validation:SELECTORS_BY_NAME", "doubly robust, with a logistic cost model"),
+        "ls-bound": Entry("training.validation:SELECTORS_BY_NAME", "lower bound by logarithmic smoothing, at 95 %"),
     },
 )
 

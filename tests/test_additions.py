@@ -30,9 +30,8 @@ from s2bl_cli.training.candidates import Candidate
 from s2bl_cli.training.data import TrainingData, joined
 from s2bl_cli.training.interruption import Interrupted, Interruption
 from s2bl_cli.training.learner import Run
-from s2bl_cli.training.selectors import HeldOut
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.validation import Result
+from s2bl_cli.training.validation import HeldOut, Result
 
 PAGE = ROOT / "docs" / "architecture.md"
 QUICK = ("--epochs", 2, "--batch-size", 32, "--quiet")

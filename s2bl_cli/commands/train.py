@@ -51,7 +51,6 @@ def train(
     from s2bl_cli.contract.logs.reading import open_logs
     from s2bl_cli.contract.policies import read_policy, write_policy
     from s2bl_cli.training.candidates import targets_of
-    from s2bl_cli.training.checkpoint import Checkpoint
 
     console = console_of(quiet=quiet, as_json=json, output=output)
     prior = None if settings.prior is None else read_policy(settings.prior)
@@ -64,15 +63,16 @@ def train(
             check_output(target, force=force, formats=POLICY_FORMATS)
         if options.history is not None:
             check_output(options.history, force=force, formats=TABLE_FORMATS)
+        device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
+        # Imports torch: after the quick checks.
+        from s2bl_cli.training.learner import Checkpoint
+        from s2bl_cli.training.run import TrainingRun, train_with_checkpoint, write_curves
+
         checkpoint = Checkpoint(
             None if targets[0] == "-" else f"{targets[0].removesuffix('.safetensors')}.checkpoint",
             every_epochs=options.checkpoint_every,
             every_minutes=options.checkpoint_minutes,
         )
-        device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
-        # Imports torch: after the quick checks.
-        from s2bl_cli.training.run import TrainingRun, train_with_checkpoint, write_curves
-
         training = TrainingRun(log, settings, options.stream, prior)
         trained = train_with_checkpoint(training, options, checkpoint, device, console)
         warnings = log.warnings

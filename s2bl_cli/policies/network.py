@@ -43,11 +43,15 @@ class PolicyNetwork(nn.Module):
 
 def build_network(spec: NetworkSpec) -> PolicyNetwork:
     """A fresh network; its random start comes from torch's global seed."""
-    with torch.device("meta"):  # shapes without memory
-        parameters = sum(parameter.numel() for parameter in PolicyNetwork(spec).parameters())
+    parameters = parameter_count(spec)
     if parameters > _MAX_PARAMETERS:
         raise RunError(f"a {spec.model} of {parameters:,} parameters is more than 2³¹; use a smaller one")
     return PolicyNetwork(spec)
+
+
+def parameter_count(spec: NetworkSpec) -> int:
+    with torch.device("meta"):  # shapes without memory
+        return sum(parameter.numel() for parameter in PolicyNetwork(spec).parameters())
 
 
 def on_device(network: PolicyNetwork, device: torch.device) -> PolicyNetwork:
@@ -72,23 +76,19 @@ def network_from(spec: NetworkSpec, tensors: Tensors, subject: str) -> PolicyNet
         )
     with torch.device("meta"):  # shapes without memory: what a file claims to need is not allocated on its word
         network = build_network(spec)
-    expected = network.state_dict()
-    faults = [f"no tensor {name}" for name in expected if name not in tensors]
-    faults += [f"a tensor {one_line(name, 40)} too many" for name in tensors if name not in expected]
-    for name, wanted in expected.items():
-        tensor = tensors.get(name)
-        if tensor is not None and (
-            tuple(tensor.shape) != tuple(wanted.shape) or str(tensor.dtype) != _dtype_name(wanted)
-        ):
-            faults.append(
-                f"{name} must be {_dtype_name(wanted)} of shape {tuple(wanted.shape)}, "
-                f"found {tensor.dtype} {tensor.shape}"
-            )
+    expected = {
+        name: (str(value.dtype).removeprefix("torch."), tuple(value.shape))
+        for name, value in network.state_dict().items()
+    }
+    given = {name: (str(value.dtype), value.shape) for name, value in tensors.items()}
+    faults = [f"no tensor {name}" for name in expected if name not in given]
+    faults += [f"a tensor {one_line(name, 40)} too many" for name in given if name not in expected]
+    faults += [
+        f"{name} must be {dtype} of shape {shape}, found {given[name][0]} {given[name][1]}"
+        for name, (dtype, shape) in expected.items()
+        if name in given and given[name] != (dtype, shape)
+    ]
     if faults:
         raise ContractError(f"{subject}: {'; '.join(faults)}; train the policy again")
     network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()}, assign=True)
     return network
-
-
-def _dtype_name(tensor: Tensor) -> str:
-    return str(tensor.dtype).removeprefix("torch.")

@@ -4,20 +4,14 @@ After He et al. 2016, for small images: a 3×3 stem without pooling, blocks of w
 1, 2, 2, 2, batch normalisation, global average pooling, one linear layer. w is --width, 64 in the paper.
 """
 
+from functools import partial
+
 from torch import Tensor, nn
 
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.errors import SettingError
 
 _STRIDES = (1, 2, 2, 2)
-
-
-def build_v1(spec: NetworkSpec) -> nn.Module:
-    return _resnet(spec, layers_to_a_block=1)
-
-
-def build_v2(spec: NetworkSpec) -> nn.Module:
-    return _resnet(spec, layers_to_a_block=2)
 
 
 class ResidualLayer(nn.Module):
@@ -43,7 +37,7 @@ class ResidualLayer(nn.Module):
         return total.relu()
 
 
-def _resnet(spec: NetworkSpec, layers_to_a_block: int) -> nn.Module:
+def _resnet(spec: NetworkSpec, *, layers_per_block: int) -> nn.Module:
     if len(spec.context.shape) != 3:
         raise SettingError(
             f"{spec.model} needs images as contexts (channels × height × width), found {spec.context}: use --model mlp"
@@ -56,7 +50,10 @@ def _resnet(spec: NetworkSpec, layers_to_a_block: int) -> nn.Module:
     ]
     channels = width
     for block, stride in enumerate(_STRIDES):
-        for layer in range(layers_to_a_block):
+        for layer in range(layers_per_block):
             layers.append(ResidualLayer(channels, width << block, stride if layer == 0 else 1))
             channels = width << block
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(channels, spec.actions))
+
+
+BUILDERS = {"resnet-v1": partial(_resnet, layers_per_block=1), "resnet-v2": partial(_resnet, layers_per_block=2)}

@@ -15,14 +15,17 @@ if TYPE_CHECKING:
 # operations wakes them again. Where another process needs the cores too, they wait very long.
 SMALL_STEP = 1 << 30
 
-DEVICES = ("auto", "cpu", "cuda", "mps")
-
 
 @dataclass(frozen=True)
 class RunSettings:
     """What changes the speed of a run, and of its result only the last bits; not part of a lineage."""
 
-    device: str = setting("auto", "Device; auto: a GPU if there is one", choices=lambda: DEVICES, recorded=False)
+    device: str = setting(
+        "auto",
+        "Device; auto: a GPU if there is one",
+        choices=lambda: ("auto", "cpu", "cuda", "mps"),
+        recorded=False,
+    )
     threads: int | None = setting(
         None,
         "Number of CPU threads (default: 1 for small networks, else all cores or OMP_NUM_THREADS)",

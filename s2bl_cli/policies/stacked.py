@@ -10,6 +10,7 @@ Outputs are kept as (units, batch): W·xᵀ and δ·x. A product whose result ha
 MKL as its transpose.
 """
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -96,7 +97,14 @@ class StackedPolicies:
         else:
             of_actions = slope.transpose(2, 3)  # (G, C, actions, batch)
             of_logits = of_actions - pi * of_actions.sum(2, keepdim=True)
-        self._backward(layers, of_logits)
+        # Back through the layers, from the slopes in the logits: (G, C, actions, batch).
+        outer = zip(reversed(self._weights), reversed(self._biases), reversed(layers), strict=False)
+        for weight, bias, outputs in outer:  # outputs of the layer before, ≥ 0
+            of_logits = of_logits.reshape(bias.shape[0], -1, outputs.shape[2])
+            weight.grad = torch.bmm(of_logits, outputs.transpose(1, 2))
+            bias.grad = of_logits.sum(2, keepdim=True)
+            of_logits = torch.bmm(weight.transpose(1, 2), of_logits).mul_(outputs.sign())
+        self._first.grad = torch.bmm(of_logits.reshape(self._groups, self._first.shape[1], -1), layers[0])
 
     def _forward(self, context: Tensor, inputs: Inputs) -> _Latest:
         index, chosen = inputs
@@ -113,16 +121,6 @@ class StackedPolicies:
         logits = outputs.view(self._groups, self._policies, self._actions, -1)
         return _Latest(layers, torch.log_softmax(logits, dim=2), chosen)
 
-    def _backward(self, layers: list[Tensor], of_logits: Tensor) -> None:
-        """Back through the layers, from the losses' slopes in the logits: (G, C, actions, batch)."""
-        outer = zip(reversed(self._weights), reversed(self._biases), reversed(layers), strict=False)
-        for weight, bias, outputs in outer:  # outputs of the layer before, ≥ 0
-            of_logits = of_logits.reshape(bias.shape[0], -1, outputs.shape[2])
-            weight.grad = torch.bmm(of_logits, outputs.transpose(1, 2))
-            bias.grad = of_logits.sum(2, keepdim=True)
-            of_logits = torch.bmm(weight.transpose(1, 2), of_logits).mul_(outputs.sign())
-        self._first.grad = torch.bmm(of_logits.reshape(self._groups, self._first.shape[1], -1), layers[0])
-
     def _standardised(self, context: Tensor, index: Tensor) -> Tensor:
         """(G, batch, features + 1)."""
         rows = context.index_select(0, index)
@@ -138,7 +136,8 @@ class StackedPolicies:
 
     def _buffer_for(self, rows: Tensor) -> _Buffer:
         features = self._scale.numel()
-        x = torch.ones(rows.shape[0], _padded(features + 1), dtype=self._scale.dtype, device=rows.device)
+        width = math.ceil((features + 1) / _LINE) * _LINE
+        x = torch.ones(rows.shape[0], width, dtype=self._scale.dtype, device=rows.device)
         whole = x.view(self._groups, -1, x.shape[1])[:, :, : features + 1]
         return _Buffer(x[:, :features].view(rows.shape), x[:, :features], whole)
 
@@ -160,10 +159,6 @@ class StackedPolicies:
         return {name: value.cpu().numpy().copy() for name, value in tensors.items()}
 
 
-def _padded(width: int) -> int:
-    return (width + _LINE - 1) // _LINE * _LINE
-
-
 def is_stackable(spec: NetworkSpec) -> bool:
     """Whether the network is linear layers with ReLU between them."""
     with torch.device("meta"):  # shapes without memory
@@ -171,8 +166,3 @@ def is_stackable(spec: NetworkSpec) -> bool:
     expected = [nn.Flatten, nn.Linear, *([nn.ReLU, nn.Linear] * (len(body) // 2 - 1))]
     biased = all(layer.bias is not None for layer in body if isinstance(layer, nn.Linear))
     return [type(layer) for layer in body] == expected and biased
-
-
-def parameter_count(spec: NetworkSpec) -> int:
-    with torch.device("meta"):
-        return sum(parameter.numel() for parameter in build_network(spec).parameters())

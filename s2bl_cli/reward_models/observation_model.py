@@ -14,13 +14,12 @@ import numpy.typing as npt
 import torch
 
 from s2bl_cli.policies.contexts import Contexts, context_tensor
-from s2bl_cli.reward_models.reward_model import CPU, RewardModel, Standardisation, cross_fit
+from s2bl_cli.reward_models.reward_model import CPU, Ints, RewardModel, Standardisation, cross_fit
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
 LEAST_PROBABILITY = 1e-3  # below, one row would stand for thousands
 _HIDDEN = 64  # random features: with 256, 20,000 rows are overfitted
 
-Ints = npt.NDArray[np.integer[Any]]
 Floats = npt.NDArray[np.float64]
 Known = npt.NDArray[np.bool_]
 

@@ -146,7 +146,8 @@ def _fit_logits(
     bias = nn.Parameter(torch.zeros(folds, actions + 1, device=device))
     optimizer = Adam([weight, bias])
     steps, size = settings.steps(rows), min(settings.batch_size, rows)
-    order = _order(rows, steps * size, settings.seed).to(device)
+    shuffled = np.random.default_rng([settings.seed, 1]).permutation(rows)
+    order = torch.from_numpy(np.resize(shuffled, steps * size)).to(device)  # one shuffle, gone round and round
     weight_ridge = features / (2 * settings.spread**2) / learned_rows  # (folds,)
     bias_ridge = 1 / (2 * settings.spread**2) / learned_rows
     mean_weight, mean_bias = torch.zeros_like(weight.data), torch.zeros_like(bias.data)  # over the second half
@@ -199,9 +200,3 @@ def _gradients(x: Tensor, action: Tensor, errors: Tensor, outputs: int) -> tuple
     bias.index_add_(1, action, errors.T)
     bias[:, -1] = errors.sum(dim=0)
     return weight, bias
-
-
-def _order(rows: int, needed: int, seed: int) -> Tensor:
-    """Rows in the order they are seen: one shuffle, gone round and round."""
-    shuffled = np.random.default_rng([seed, 1]).permutation(rows)
-    return torch.from_numpy(np.resize(shuffled, needed))

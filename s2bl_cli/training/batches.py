@@ -1,10 +1,18 @@
-"""The batches of an epoch, step by step, and what the terms of the objective see of each."""
+"""Train rows on the device, and the batches of an epoch: which rows each step sees.
 
-from collections.abc import Iterator, Sequence
+The order of the rows is a function of the seed, the epoch and the part of the log, and of nothing else. Paired: a step
+has a batch of known rows for the risk and a batch of rows for the regulariser; where they are the same rows, one batch
+serves both. Mixed: one batch of rows for both, in which the rows with feedback are weighted up; at ρ = 0.02, 128 rows
+hold two or three of them.
+"""
+
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -18,16 +26,155 @@ from s2bl_cli.objectives.terms import (
     KnownBatch,
     Regulariser,
     Risk,
-    Seen,
 )
-from s2bl_cli.policies.trainable import Inputs, TrainablePolicies, backward_distance, distance
+from s2bl_cli.policies.trainable import Inputs, TrainablePolicies
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.data import TrainingData, TrainRows
+from s2bl_cli.training.data import Statistics, TrainingData, TrainRows
 from s2bl_cli.training.expected_rewards import ExpectedRewards
-from s2bl_cli.training.sampling import Order, Rows, Sample, rows_on_device, sample
 from s2bl_cli.training.settings import TrainSettings
 
-_NOT_NEEDED: Any = None
+NOT_NEEDED: Any = None
+KNOWN, REGULARISED = 0, 1  # an order of rows for each term: a policy sees the same known rows with any regulariser
+
+
+class Rows(NamedTuple):
+    """Rows as tensors, and what policies of each fold may do with them. G is the number of folds; what is the same for
+    all of them is stored once and seen G times. Labels are not among it."""
+
+    context: Tensor  # (rows, *shape), the file's dtype
+    action: Tensor  # (rows,) int64
+    p: Tensor  # (rows,)
+    true_cost: Tensor  # (rows,), 0 where missing
+    c: Tensor  # (G, rows) the costs that the risk sees: the true ones, or filled in by a cost model
+    known: tuple[Tensor, ...]  # per fold: indices of the rows whose cost the risk sees
+    regularised: tuple[Tensor, ...]  # per fold: indices of the rows that the regulariser sees
+    held_out: tuple[Tensor, ...]  # per fold: indices of the known rows that are held out
+    feedback_weight: Tensor  # (G, rows) N/n where the risk sees the row's cost, else 0
+    action_weight: Tensor  # (G, rows) N/m_a of the row's action
+    reward_weight: Tensor | None  # (G, rows) of the calibrated cross-entropy
+    pi0: Tensor | None  # (rows, actions)
+
+
+def rows_on_device(
+    train_rows: TrainRows,
+    folds: Sequence[Fold],
+    statistics: Statistics,
+    *,
+    reg_on_known: bool,
+    device: torch.device,
+    filling: Sequence[ExpectedRewards] = (),
+    weighting: Sequence[ExpectedRewards] = (),
+) -> Rows:
+    """`filling`, `weighting`: one per fold, where the objective needs filled-in costs or reward weights."""
+    part = train_rows.rows
+    learns = np.stack([train_rows.learned(fold) for fold in folds])  # (G, rows)
+
+    def tensor(array: npt.NDArray[np.generic]) -> Tensor:
+        return torch.from_numpy(np.ascontiguousarray(array)).to(device)
+
+    def indices(masks: Iterable[npt.NDArray[np.bool_]]) -> tuple[Tensor, ...]:
+        return tuple(tensor(np.flatnonzero(mask)) for mask in masks)
+
+    def per_fold(rows: npt.ArrayLike) -> Tensor:
+        """(G, rows); what is alike for all folds is stored once."""
+        array = np.asarray(rows, np.float32)
+        is_shared = not (array[1:] != array[0]).any()
+        return tensor(array[:1] if is_shared else array).expand(len(folds), part.rows)
+
+    everywhere = np.ones((len(folds), part.rows), bool)
+    share = np.array([[statistics.learned_count(fold) / statistics.rows] for fold in folds])  # (G, 1)
+    feedback_weight = np.divide(learns, share, out=np.zeros(learns.shape), where=share > 0)
+    # On all rows the weights are the same for every fold.
+    weighed = folds if reg_on_known else folds[:1]
+    action_weight = np.stack([statistics.action_weight(fold, on_known=reg_on_known) for fold in weighed])
+    return Rows(
+        context=tensor(part.context),
+        action=torch.from_numpy(part.action).to(device, torch.int64),
+        p=tensor(part.propensity),
+        true_cost=tensor(part.cost),
+        c=per_fold([of_fold.costs(train_rows) for of_fold in filling] or [part.cost]),
+        known=indices(everywhere if filling else learns),
+        regularised=indices(learns if reg_on_known else everywhere),
+        held_out=indices(part.known & ~learns),
+        feedback_weight=per_fold(everywhere[:1] if filling else feedback_weight),
+        action_weight=per_fold(action_weight[:, part.action]),
+        reward_weight=per_fold([of_fold.weights(train_rows) for of_fold in weighting]) if weighting else None,
+        pi0=None if part.pi0 is None else tensor(part.pi0),
+    )
+
+
+class Order(NamedTuple):
+    """Where a step's rows come from, besides the rows themselves."""
+
+    seeds: Sequence[int]  # one per fold
+    epoch: int
+    part: int
+
+    def of(self, fold: int, term: int, rows: int) -> Tensor:
+        """A shuffle of so many rows. On the CPU, so that it is the same on every device."""
+        key = np.random.SeedSequence((self.seeds[fold], self.epoch, self.part, term)).generate_state(1)[0]
+        return torch.randperm(rows, generator=torch.Generator().manual_seed(int(key)), device="cpu")
+
+
+class Sample(NamedTuple):
+    """The rows of all steps of a part. The first `known` of a step are the risk's, those from `regularised` on the
+    regulariser's; where both are the same rows, all of them are both."""
+
+    rows: Tensor  # (steps, G, rows) indices
+    known: int
+    regularised: int
+    weighted: bool = False  # rows without feedback are among the risk's
+
+
+def sample(
+    rows: Rows,
+    steps: int,
+    batch_size: int,
+    order: Order,
+    *,
+    mixed: bool,
+    reg_on_known: bool,
+    has_risk: bool,
+    has_regulariser: bool,
+) -> Sample:
+    """Draw the batches of a part."""
+    if mixed and (has_risk or has_regulariser):
+        # Both terms on the known rows: batches of them. Else batches of all rows.
+        on_known = has_regulariser and reg_on_known
+        everywhere = torch.arange(len(rows.action), device=rows.p.device)
+        source = rows.regularised if on_known else (everywhere,) * len(order.seeds)
+        index = _batches(source, steps, batch_size, order, KNOWN, rows.p.device)
+        return Sample(
+            index, index.shape[-1] if has_risk else 0, 0 if has_regulariser else index.shape[-1], not on_known
+        )
+    known = _batches(rows.known if has_risk else (), steps, batch_size, order, KNOWN, rows.p.device)
+    # The known rows are among the regularised ones or the other way round, so as many are the same.
+    if has_risk and has_regulariser and list(map(len, rows.known)) == list(map(len, rows.regularised)):
+        return Sample(known, known.shape[-1], 0)
+    on_rows = rows.regularised if has_regulariser else ()
+    regularised = _batches(on_rows, steps, batch_size, order, REGULARISED, rows.p.device)
+    return Sample(torch.cat([known, regularised], dim=-1), known.shape[-1], known.shape[-1])
+
+
+def _batches(
+    rows: Sequence[Tensor], steps: int, batch_size: int, order: Order, term: int, device: torch.device
+) -> Tensor:
+    """(steps, G, rows), as many rows as the smallest fold allows; none where a fold has none."""
+    size = min((batch_size, *map(len, rows))) if rows else 0
+    if size == 0:
+        return torch.empty(steps, len(order.seeds), 0, dtype=torch.int64, device=device)
+    shuffled = [indices[order.of(g, term, len(indices)).to(indices.device)] for g, indices in enumerate(rows)]
+    return torch.stack([in_turn(indices, steps, size) for indices in shuffled], dim=1)
+
+
+def in_turn(order: Tensor, steps: int, size: int) -> Tensor:
+    """Shuffled rows for so many steps: (steps, size). Each row comes once before any comes again, and once in a batch.
+
+    One shuffle, gone round and round: with a fresh shuffle each time round, the batch across the seam could have a row
+    twice.
+    """
+    positions = torch.arange(steps * size, device=order.device) % len(order)
+    return order[positions].view(steps, size)
 
 
 class Batch(NamedTuple):
@@ -38,68 +185,6 @@ class Batch(NamedTuple):
     action: Tensor  # (G, rows)
     known: KnownBatch  # the risk's rows, the first ones of the step
     regularised: AnyBatch  # the regulariser's, from its `first` on
-
-
-class Forward:
-    """What a step's terms see of the policies, and the way back."""
-
-    def __init__(
-        self, policies: TrainablePolicies, batch: Batch, needs: Sequence[str], prior: Sequence[Tensor] | None
-    ) -> None:
-        self._policies, self._batch, self._prior = policies, batch, prior
-        self.log_policy = _NOT_NEEDED
-        if LOG_POLICY in needs:
-            self.log_policy = policies.log_policy(batch.context, batch.inputs)  # (G, C, rows, actions)
-            self.log_pi = self.log_policy.gather(-1, self._chosen()).squeeze(-1)  # (G, C, rows)
-        elif batch.action.shape[-1]:
-            self.log_pi = policies.log_pi(batch.context, batch.inputs)
-        else:
-            self.log_pi = batch.known.p  # no row is seen
-
-    def known(self) -> KnownBatch:
-        """The risk's rows."""
-        _, p, c, weight, first = self._batch.known
-        return KnownBatch(_rows(self.log_pi, first, p.shape[-1]), p, c, weight, first)
-
-    def regularised(self) -> AnyBatch:
-        """The regulariser's rows."""
-        _, p, action_weight, reward_weight, _, pi0, _, first = self._batch.regularised
-        log_pi, policy, from_prior = _rows(self.log_pi, first, p.shape[-1]), _NOT_NEEDED, _NOT_NEEDED
-        if self.log_policy is not None:
-            policy = self.log_policy.narrow(2, first, p.shape[-1])
-        if self._prior is not None:
-            from_prior = distance(self._policies, self._prior)  # (G, C)
-        return AnyBatch(log_pi, p, action_weight, reward_weight, policy, pi0, from_prior, first)
-
-    def backward(self, slope: dict[Seen, Tensor]) -> None:
-        """Set the policies' gradients from the loss's slope in what was seen."""
-        of_log_pi = sorted((first, tensor) for (name, first), tensor in slope.items() if name == LOG_PI)
-        if self.log_policy is not None:
-            self._backward_policy(slope, of_log_pi)
-        elif of_log_pi:
-            slopes = [tensor for _, tensor in of_log_pi]
-            self._policies.backward(slopes[0] if len(slopes) == 1 else torch.cat(slopes, dim=-1))
-        of_distance = slope.get(("distance", self._batch.regularised.first))
-        if self._prior is not None and of_distance is not None:
-            backward_distance(self._policies, self._prior, of_distance)
-
-    def _backward_policy(self, slope: dict[Seen, Tensor], of_log_pi: Sequence[tuple[int, Tensor]]) -> None:
-        whole = torch.zeros_like(self.log_policy)
-        for (name, first), tensor in slope.items():
-            if name == LOG_POLICY:
-                whole[:, :, first : first + tensor.shape[2]] += tensor
-        for first, tensor in of_log_pi:
-            rows = slice(first, first + tensor.shape[2])
-            whole[:, :, rows].scatter_add_(-1, self._chosen()[:, :, rows], tensor.unsqueeze(-1))
-        self._policies.backward(whole)
-
-    def _chosen(self) -> Tensor:
-        """The logged actions as places in log π(·|x): (G, C, rows, 1)."""
-        return self._batch.action[:, None, :, None].expand(-1, self.log_policy.shape[1], -1, 1)
-
-
-def _rows(log_pi: Tensor, first: int, rows: int) -> Tensor:
-    return log_pi if log_pi.shape[-1] == rows else log_pi.narrow(-1, first, rows)
 
 
 @dataclass(frozen=True)
@@ -149,23 +234,20 @@ class Batches:
             # Whole batches over the epoch, wherever a part ends.
             after = self.per_epoch if seen == self.data.statistics.rows else seen // size
             if max(first, start) < after:
-                drawn = self._sample(rows, after - first, Order([fold.seed for fold in self.folds], epoch, number))
+                drawn = sample(
+                    rows,
+                    after - first,
+                    size,
+                    Order([fold.seed for fold in self.folds], epoch, number),
+                    mixed=self.settings.sampling == "mixed",
+                    reg_on_known=self.settings.reg_rows == "known",
+                    has_risk=LOG_PI in self.risk.needs,
+                    has_regulariser=bool({LOG_PI, LOG_POLICY} & set(self.regulariser.needs)),
+                )
                 if drawn.rows.shape[-1] or PRIOR in self.needs:
                     steps = enumerate(_gathered(rows, drawn, policies), first)
                     yield from ((step, batch) for step, batch in steps if step >= start)
             del rows  # or a part of a stream would be held until two more are read
-
-    def _sample(self, rows: Rows, steps: int, order: Order) -> Sample:
-        return sample(
-            rows,
-            steps,
-            self.settings.batch_size,
-            order,
-            mixed=self.settings.sampling == "mixed",
-            reg_on_known=self.settings.reg_rows == "known",
-            has_risk=LOG_PI in self.risk.needs,
-            has_regulariser=bool({LOG_PI, LOG_POLICY} & set(self.regulariser.needs)),
-        )
 
 
 def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterator[Batch]:
@@ -176,7 +258,7 @@ def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterato
     def gathered(values: Tensor | None, index: Tensor) -> Sequence[Any]:
         """(G, rows of the part) at the index: (G, 1, rows) for each step."""
         if values is None:
-            return [_NOT_NEEDED] * len(index)
+            return [NOT_NEEDED] * len(index)
         return values.expand(*index.shape[:2], -1).gather(2, index).unsqueeze(2).unbind()
 
     columns = zip(
@@ -192,9 +274,9 @@ def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterato
         strict=True,
     )
     for inputs, chosen, known_p, c, weight, index, p, action_weight, reward_weight in columns:
-        pi0 = _NOT_NEEDED if rows.pi0 is None else rows.pi0[index].unsqueeze(1)  # too large for all steps at once
-        of_risk = KnownBatch(_NOT_NEEDED, known_p, c, weight)
+        pi0 = NOT_NEEDED if rows.pi0 is None else rows.pi0[index].unsqueeze(1)  # too large for all steps at once
+        of_risk = KnownBatch(NOT_NEEDED, known_p, c, weight)
         of_regulariser = AnyBatch(
-            _NOT_NEEDED, p, action_weight, reward_weight, _NOT_NEEDED, pi0, _NOT_NEEDED, drawn.regularised
+            NOT_NEEDED, p, action_weight, reward_weight, NOT_NEEDED, pi0, NOT_NEEDED, drawn.regularised
         )
         yield Batch(rows.context, inputs, chosen, of_risk, of_regulariser)

@@ -5,6 +5,7 @@ log in memory, while the next one is read on a thread. Two parts are held, whate
 the row groups follows from the epoch alone, so that policies trained side by side or alone see the same parts.
 """
 
+import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -130,6 +131,7 @@ class TrainingData:
 
     def __init__(self, log: Log, columns: tuple[str, ...], *, streamed: bool, sample_known: bool) -> None:
         self._log, self._columns, self.streamed = log, columns, streamed
+        self._row_bytes = row_bytes(log, columns)
         self._whole: TrainRows | None = None
         if log.rows == 0:
             raise ContractError(f"{log.name}: it has no rows")
@@ -174,20 +176,16 @@ class TrainingData:
     def mean_of_propensities(self, function: Callable[[Floats], Floats], fold: Fold, *, on_known: bool) -> float:
         """Over the regularised rows."""
         if on_known:
-            known = self.statistics.known
-            return float(np.mean(function(known.p[self.statistics.learned(fold)].astype(np.float64))))
-        parts = self.scan(contexts=False)
-        return sum(float(function(part.rows.propensity.astype(np.float64)).sum()) for part in parts) / (
-            self.statistics.rows
-        )
+            return float(np.mean(function(self.statistics.known.p[self.statistics.learned(fold)].astype(np.float64))))
+        propensities = (part.rows.propensity.astype(np.float64) for part in self.scan(contexts=False))
+        return sum(float(function(p).sum()) for p in propensities) / self.statistics.rows
 
     def steps_per_epoch(self, batch_size: int) -> int:
         """Full batches over all train rows, at least one: the same for every learner, so comparisons are fair."""
         return max(1, self.statistics.rows // batch_size)
 
     def _check_row_groups(self) -> None:
-        size = row_bytes(self._log, self._columns)
-        largest = max((group.rows for group in self._log.row_groups), default=0) * size
+        largest = max((group.rows for group in self._log.row_groups), default=0) * self._row_bytes
         if largest > _MOST_PARTS * PART_BYTES:
             raise ContractError(
                 f"{self._log.name}: a row group takes {largest >> 20:,} MiB, too much to stream; rewrite the log in "
@@ -197,11 +195,10 @@ class TrainingData:
     def _row_groups(self, epoch: int) -> list[list[RowGroup]]:
         """The row groups in the epoch's order, as many per part as it holds."""
         row_groups = self._log.row_groups
-        size = row_bytes(self._log, self._columns)
         parts: list[list[RowGroup]] = [[]]
         part_bytes = 0
         for i in np.random.default_rng(epoch).permutation(len(row_groups)):
-            added = row_groups[i].rows * size
+            added = row_groups[i].rows * self._row_bytes
             if part_bytes + added > PART_BYTES and parts[-1]:
                 parts.append([])
                 part_bytes = 0
@@ -234,9 +231,10 @@ def available_memory() -> int:
     except OSError:
         if hasattr(os, "sysconf"):
             limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
-    try:
-        with open("/sys/fs/cgroup/memory.max") as most, open("/sys/fs/cgroup/memory.current") as taken:
-            limits.append(int(most.read()) - int(taken.read()))
-    except (OSError, ValueError):  # no such limit here
-        pass
+    with (
+        contextlib.suppress(OSError, ValueError),  # no such limit here
+        open("/sys/fs/cgroup/memory.max") as most,
+        open("/sys/fs/cgroup/memory.current") as taken,
+    ):
+        limits.append(int(most.read()) - int(taken.read()))
     return min(limits)

@@ -10,14 +10,14 @@ fails on rows it has not seen. If the propensity predicts nothing, the curve is 
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 
 from s2bl_cli.contract.logs.arrays import LogArrays
-from s2bl_cli.reward_models.reward_model import assign_folds, cross_fit, fit_reward_model
+from s2bl_cli.reward_models.reward_model import Floats, assign_folds, cross_fit, fit_reward_model
 from s2bl_cli.reward_models.settings import RewardModelSettings
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import Statistics, TrainRows
@@ -26,8 +26,6 @@ _FOLDS = 10  # of a calibration
 _LEAST_ROWS = 2 * _FOLDS  # fewer say nothing of rows not seen
 _Z_95 = 1.96
 _LARGEST_WEIGHT = 20.0  # of a row: rarer actions would drown the others
-
-Floats = npt.NDArray[np.floating[Any]]
 
 
 class Expectation(NamedTuple):

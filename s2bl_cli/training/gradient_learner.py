@@ -13,9 +13,9 @@ from torch import Tensor
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.objectives.hyperparameters import NU, Values
 from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Objective, Regulariser, Risk
-from s2bl_cli.policies.network import PolicyNetwork, build_network, network_from, on_device
+from s2bl_cli.policies.network import PolicyNetwork, build_network, network_from, on_device, parameter_count
 from s2bl_cli.policies.single import SinglePolicy, is_bf16
-from s2bl_cli.policies.stacked import StackedPolicies, is_stackable, parameter_count
+from s2bl_cli.policies.stacked import StackedPolicies, is_stackable
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SELECTORS
 from s2bl_cli.training.batches import Batches

@@ -9,15 +9,71 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.errors import RunError
-from s2bl_cli.objectives.terms import Objective, Term
+from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, AnyBatch, KnownBatch, Objective, Seen, Term
 from s2bl_cli.policies.optimizers import Optimizer
-from s2bl_cli.policies.trainable import TrainablePolicies
+from s2bl_cli.policies.trainable import TrainablePolicies, backward_distance, distance
 from s2bl_cli.registry import SCHEDULES
-from s2bl_cli.training.batches import Batches, Forward
+from s2bl_cli.training.batches import NOT_NEEDED, Batch, Batches
 from s2bl_cli.training.interruption import Interrupted
 
-Schedule = Callable[[int, int, int], float]
 Metrics = dict[str, Tensor]  # of an epoch, (G, C) each, on the CPU
+
+
+class Forward:
+    """What a step's terms see of the policies, and the way back."""
+
+    def __init__(
+        self, policies: TrainablePolicies, batch: Batch, needs: Sequence[str], prior: Sequence[Tensor] | None
+    ) -> None:
+        self._policies, self._batch, self._prior = policies, batch, prior
+        self.log_policy = NOT_NEEDED
+        if LOG_POLICY in needs:
+            self.log_policy = policies.log_policy(batch.context, batch.inputs)  # (G, C, rows, actions)
+            self.log_pi = self.log_policy.gather(-1, self._chosen()).squeeze(-1)  # (G, C, rows)
+        elif batch.action.shape[-1]:
+            self.log_pi = policies.log_pi(batch.context, batch.inputs)
+        else:
+            self.log_pi = batch.known.p  # no row is seen
+
+    def known(self) -> KnownBatch:
+        """The risk's rows."""
+        batch = self._batch.known
+        return batch._replace(log_pi=self.log_pi.narrow(-1, batch.first, batch.p.shape[-1]))
+
+    def regularised(self) -> AnyBatch:
+        """The regulariser's rows."""
+        batch = self._batch.regularised
+        first, rows = batch.first, batch.p.shape[-1]
+        return batch._replace(
+            log_pi=self.log_pi.narrow(-1, first, rows),
+            log_policy=NOT_NEEDED if self.log_policy is None else self.log_policy.narrow(2, first, rows),
+            distance=NOT_NEEDED if self._prior is None else distance(self._policies, self._prior),  # (G, C)
+        )
+
+    def backward(self, slope: dict[Seen, Tensor]) -> None:
+        """Set the policies' gradients from the loss's slope in what was seen."""
+        of_log_pi = sorted((first, tensor) for (name, first), tensor in slope.items() if name == LOG_PI)
+        if self.log_policy is not None:
+            self._backward_policy(slope, of_log_pi)
+        elif of_log_pi:
+            self._policies.backward(torch.cat([tensor for _, tensor in of_log_pi], dim=-1))
+        of_distance = slope.get(("distance", self._batch.regularised.first))
+        if self._prior is not None and of_distance is not None:
+            backward_distance(self._policies, self._prior, of_distance)
+
+    def _backward_policy(self, slope: dict[Seen, Tensor], of_log_pi: Sequence[tuple[int, Tensor]]) -> None:
+        whole = torch.zeros_like(self.log_policy)
+        for (name, first), tensor in slope.items():
+            if name == LOG_POLICY:
+                whole[:, :, first : first + tensor.shape[2]] += tensor
+        for first, tensor in of_log_pi:
+            rows = slice(first, first + tensor.shape[2])
+            whole[:, :, rows].scatter_add_(-1, self._chosen()[:, :, rows], tensor.unsqueeze(-1))
+        self._policies.backward(whole)
+
+    def _chosen(self) -> Tensor:
+        """The logged actions as places in log π(·|x): (G, C, rows, 1)."""
+        return self._batch.action[:, None, :, None].expand(-1, self.log_policy.shape[1], -1, 1)
 
 
 @dataclass
@@ -67,7 +123,7 @@ class TrainState:
     ) -> Metrics:
         """One pass over the data, from the next step on. Raises Interrupted between two steps."""
         settings, needs, per_epoch = batches.settings, batches.needs, batches.per_epoch
-        schedule: Schedule = SCHEDULES.load(settings.schedule)
+        schedule = SCHEDULES.load(settings.schedule)
         self.policies.training(True)
         for step, batch in batches.epoch(self.epoch, self.step, self.policies):
             if should_stop():
@@ -124,10 +180,9 @@ def _arrays(tensors: dict[str, Tensor]) -> dict[str, Any]:
 
 
 def check_finite(metrics: Metrics, epoch: int, lr: float, nu: float) -> None:
-    if bool(torch.isfinite(metrics["loss"]).all()):
-        return
-    worst = next(value for value in metrics["loss"].flatten().tolist() if not math.isfinite(value))
-    raise RunError(
-        f"the loss became {worst} in epoch {epoch}: use a smaller --lr than {lr:g}, "
-        f"or a larger --nu than {nu:g} if propensities are tiny"
-    )
+    broken = [value for value in metrics["loss"].flatten().tolist() if not math.isfinite(value)]
+    if broken:
+        raise RunError(
+            f"the loss became {broken[0]} in epoch {epoch}: use a smaller --lr than {lr:g}, "
+            f"or a larger --nu than {nu:g} if propensities are tiny"
+        )

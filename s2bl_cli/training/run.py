@@ -20,13 +20,11 @@ from s2bl_cli.policies.settings import parse_hidden
 from s2bl_cli.registry import SELECTORS, load_target
 from s2bl_cli.settings import flag, recorded
 from s2bl_cli.training.candidates import Candidate, Fold, candidates_of, folds_of
-from s2bl_cli.training.checkpoint import Checkpoint
 from s2bl_cli.training.data import TrainingData, needs_streaming
 from s2bl_cli.training.interruption import Interrupted, noted_signals
-from s2bl_cli.training.learner import Learner, Run
-from s2bl_cli.training.selectors import HeldOut, Selector
-from s2bl_cli.training.settings import RunOptions, TrainSettings, broken_rules
-from s2bl_cli.training.validation import Curve, Result, joined
+from s2bl_cli.training.learner import Checkpoint, Learner, Run
+from s2bl_cli.training.settings import RunOptions, TrainSettings, check_rules
+from s2bl_cli.training.validation import Curve, HeldOut, Result, Selector, joined
 
 _COLUMNS = ("context", "action", "propensity", "cost", "split")  # never `label`
 
@@ -47,10 +45,9 @@ class TrainedPolicy:
     @property
     def hyperparameters(self) -> dict[str, float]:
         """Those that the lineage records: what is off is not among them."""
-        values = self.candidate.hyperparameters
         return {
             name: value
-            for name, value in values.items()
+            for name, value in self.candidate.hyperparameters.items()
             if value is not None and flag(name)[2:] in self.policy.lineage.settings
         }
 
@@ -142,9 +139,9 @@ class TrainingRun:
         return TrainingData(self.log, columns, streamed=streamed, sample_known=needs_known)
 
     def _spec(self) -> NetworkSpec:
-        model, spec = self.settings.model, self.log.spec
-        hidden = parse_hidden(model, self.settings.hidden)
-        return NetworkSpec(model, spec.context, spec.actions, hidden, self.settings.width)
+        settings, log_spec = self.settings, self.log.spec
+        hidden = parse_hidden(settings.model, settings.hidden)
+        return NetworkSpec(settings.model, log_spec.context, log_spec.actions, hidden, settings.width)
 
     def identity(self) -> Step:
         """What a checkpoint must share with the run: everything that the policies depend on."""
@@ -195,7 +192,7 @@ class TrainingRun:
         _, highest = data.statistics.cost_range
         risk_limit, selector_limit = settings.risk_term.largest_cost, SELECTORS.load(settings.selector).largest_cost
         holds_out = settings.held_share or settings.folds
-        faults = broken_rules(
+        check_rules(
             (
                 settings.uses_feedback and not known,
                 f"no train row has feedback, and {settings.name} learns from feedback; use a log with some, or "
@@ -215,9 +212,8 @@ class TrainingRun:
                 holds_out and known < 2 * (settings.folds or 5),
                 f"{known} rows with feedback are too few to hold some out; drop --select, --patience and --folds",
             ),
+            error=lambda faults: ContractError(f"{self.log.name}: {faults}"),
         )
-        if faults:
-            raise ContractError(f"{self.log.name}: {'; '.join(faults)}")
         if self.prior is not None:
             self._check_prior(self.prior, spec)
 
@@ -233,7 +229,7 @@ class TrainingRun:
     def _check_fold(self, data: TrainingData, fold: Fold) -> None:
         """Which rows are held out is chance: of few rows it may be none or all."""
         known, learned = len(data.statistics.known.c), data.statistics.learned_count(fold)
-        faults = broken_rules(
+        check_rules(
             (
                 self.settings.uses_feedback and learned == 0,
                 f"--seed {fold.seed} holds out all {known} rows with feedback and leaves none to learn from: lower "
@@ -245,8 +241,6 @@ class TrainingRun:
                 f"--folds",
             ),
         )
-        if faults:
-            raise SettingError("; ".join(faults))
 
 
 def _described(spec: NetworkSpec) -> str:

@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -40,10 +40,6 @@ _DEEP_PRESETS: dict[str, dict[str, Any]] = {
     "s2bl": {**_PRESETS["s2bl"], "epochs": 20},
     "paper": {**_PRESETS["paper"], "epochs": 120, "lr": 0.005},
 }
-
-
-def _hyperparameter_flags() -> dict[str, Declaration]:
-    return {name: _hyperparameter_flag(declared) for name, declared in declared_hyperparameters().items()}
 
 
 def _hyperparameter_flag(declared: Hyperparameter) -> Declaration:
@@ -87,7 +83,9 @@ class TrainSettings:
         "Compute wce and kl from the logged actions, or exactly from a stored pi0",
         choices=lambda: ("sampled", "exact"),
     )
-    hyperparameters: dict[str, str] = settings_by_name(_hyperparameter_flags)  # noqa: RUF009 (a field)
+    hyperparameters: dict[str, str] = settings_by_name(  # noqa: RUF009 (a field)
+        lambda: {name: _hyperparameter_flag(declared) for name, declared in declared_hyperparameters().items()}
+    )
     cost_model: str | None = setting(
         None,
         "Model of missing feedback for pseudo and cce (default: logistic for pseudo, propensity for cce)",
@@ -177,18 +175,15 @@ class TrainSettings:
             faults += self._method_faults()
             self._fill_in_objective()
             faults += [*self._hyperparameter_faults(), *self._part_faults()]
-        self._raise_if(faults)
+        if faults:
+            raise SettingError("; ".join(faults))
         parse_hidden(self.model, self.hidden)
         self._fill_in_rest()
-        self._raise_if(self._choice_faults())
+        self._check_choices()
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
             object.__setattr__(self, name, value)  # the instance is frozen once it is made
-
-    def _raise_if(self, faults: Sequence[str]) -> None:
-        if faults:
-            raise SettingError("; ".join(faults))
 
     def _method_faults(self) -> list[str]:
         if self.method is None:
@@ -257,7 +252,7 @@ class TrainSettings:
             **{name: value for name, value in preset.items() if getattr(self, name) is None},
         )
 
-    def _choice_faults(self) -> list[str]:
+    def _check_choices(self) -> None:
         seeds = () if self.seeds is None else numbers_in(self.seeds)
         broken_seeds = [f"{seed:g}" for seed in seeds if seed != int(seed)]
         policies = math.prod([len(self.seed_list), *map(len, self.points.values())])
@@ -268,7 +263,7 @@ class TrainSettings:
         is_single = all(len(points) == 1 for points in self.points.values()) and not searched
         several = ", ".join(flag(h.name) for h in self.declared)
         selects, stops_early, has_folds = self.select is not None, self.patience is not None, self.folds is not None
-        return broken_rules(
+        check_rules(
             (broken_seeds, f"--seeds must be whole numbers such as 0,1,2, found {', '.join(broken_seeds)}"),
             (
                 policies > _MOST_POLICIES,
@@ -379,6 +374,12 @@ class TrainSettings:
 def broken_rules(*rules: tuple[object, str]) -> list[str]:
     """The messages of the rules that are broken."""
     return [message for is_broken, message in rules if is_broken]
+
+
+def check_rules(*rules: tuple[object, str], error: Callable[[str], Exception] = SettingError) -> None:
+    """Raise an error of the messages of all rules that are broken."""
+    if messages := broken_rules(*rules):
+        raise error("; ".join(messages))
 
 
 @dataclass(frozen=True)

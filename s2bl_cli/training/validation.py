@@ -1,9 +1,12 @@
-"""Predictions on held-out rows, learning curves, and early stopping."""
+"""Predictions on held-out rows, estimates to select by, learning curves, and early stopping.
+
+The estimates are numpy on a few numbers per row; `s2bl evaluate` has the same estimators with intervals.
+"""
 
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -13,17 +16,71 @@ from torch.nn.utils.rnn import pad_sequence
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import SELECTORS
-from s2bl_cli.reward_models.reward_model import RewardModel, fit_reward_model
+from s2bl_cli.reward_models.reward_model import Floats, RewardModel, fit_reward_model
+from s2bl_cli.training.batches import Rows
 from s2bl_cli.training.candidates import Candidate, Fold
 from s2bl_cli.training.data import TrainRows
 from s2bl_cli.training.loop import Metrics
-from s2bl_cli.training.sampling import Rows
-from s2bl_cli.training.selectors import HeldOut, Selector
 
+_DELTA = 0.05  # of the lower bound
 _ROWS_AT_ONCE = 4096
 _CELLS_AT_ONCE = 1 << 24  # rows × policies × actions: 64 MB
 
 Curve = list[tuple[int, str, float]]  # epoch, quantity, value
+
+
+class HeldOut(NamedTuple):
+    """What is known of one policy on the rows held out: all (rows,)."""
+
+    weight: Floats  # π(a|x)/max(ν, p)
+    cost: Floats
+    model_value: Floats  # Σ_a π(a|x) q̂(x, a), the cost that a model expects of the policy; NaN without a model
+    model_logged: Floats  # q̂(x, a) of the logged action; NaN without a model
+
+
+@dataclass(frozen=True)
+class Selector:
+    """An estimate, and what it needs."""
+
+    estimate: Callable[[HeldOut], float]
+    needs_model: bool = False
+    largest_cost: float = math.inf  # costs above it are refused
+
+    def __call__(self, held_out: HeldOut | None) -> float:
+        """Where nothing is held out, nothing is worse."""
+        return self.estimate(held_out) if held_out is not None and len(held_out.cost) else -math.inf
+
+
+def snips(held_out: HeldOut) -> float:
+    """−Σ cw/Σ w. A policy that gives the held-out actions no weight at all is the worst."""
+    total = float(held_out.weight.sum())
+    return -float((held_out.cost * held_out.weight).sum()) / total if total > 0 else -math.inf
+
+
+def ips(held_out: HeldOut) -> float:
+    """−mean cw."""
+    return -float((held_out.cost * held_out.weight).mean())
+
+
+def dr(held_out: HeldOut) -> float:
+    """−mean(q̂(x, π) + w(c − q̂(x, a)))."""
+    return -float((held_out.model_value + held_out.weight * (held_out.cost - held_out.model_logged)).mean())
+
+
+def ls_bound(held_out: HeldOut) -> float:
+    """The 95 % lower bound (exp(λV − ln(1/δ)/n) − 1)/λ of the logarithmic smoothing V, λ = 1/√n; costs ≤ 0."""
+    rows = len(held_out.cost)
+    lam = 1 / math.sqrt(rows)
+    value = float(np.log1p(lam * held_out.weight * np.maximum(-held_out.cost, 0)).mean()) / lam
+    return (math.exp(lam * value - math.log(1 / _DELTA) / rows) - 1) / lam
+
+
+SELECTORS_BY_NAME = {
+    "snips": Selector(snips),
+    "ips": Selector(ips),
+    "dr": Selector(dr, needs_model=True),
+    "ls-bound": Selector(ls_bound, largest_cost=0.0),
+}
 
 
 @dataclass(frozen=True)
@@ -176,12 +233,11 @@ class Tracker:
         predicted = None if self._predictions is None else self._predictions(policies)
         state = policies.state()
         for (g, c), result in self._results.items():
-            if result.best_epoch:
-                yield result
-            else:
-                held_out = None if predicted is None else predicted[g][c]
+            if not result.best_epoch:
                 tensors = policies.policy_tensors(state, g, c)
-                yield replace(result, tensors=tensors, held_out=held_out, best_epoch=epoch)
+                held_out = None if predicted is None else predicted[g][c]
+                result = replace(result, tensors=tensors, held_out=held_out, best_epoch=epoch)
+            yield result
 
     def content(self) -> dict[str, Any]:
         """For a checkpoint."""

@@ -530,7 +530,7 @@ def test_what_train_leaves_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     """A history of `train`, and the checkpoint of one that is stopped at its end."""
     monkeypatch.chdir(tmp_path)
     write_log(tmp_path / "log.parquet", random_rows(60))
-    monkeypatch.setattr("s2bl_cli.training.checkpoint.Checkpoint.remove", lambda self: None)
+    monkeypatch.setattr("s2bl_cli.training.learner.Checkpoint.remove", lambda self: None)
     words = ["train", "log.parquet", "--epochs", "2", "--history", "h.parquet", "-o", "p.safetensors"]
     result = CliRunner().invoke(app, [*words, "--checkpoint-every", "1"])
     assert result.exit_code == 0, result.output

@@ -30,9 +30,9 @@ from s2bl_cli.objectives.terms import (
 )
 from s2bl_cli.policies.network import PolicyNetwork, build_network
 from s2bl_cli.registry import REGULARISERS, RISKS
+from s2bl_cli.training.batches import Rows, rows_on_device
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainRows, count_rows
-from s2bl_cli.training.sampling import Rows, rows_on_device
 
 NU = 0.01
 EVERY = [f"risk:{name}" for name in RISKS.names] + [f"reg:{name}" for name in REGULARISERS.names]

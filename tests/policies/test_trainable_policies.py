@@ -10,9 +10,9 @@ from torch import Tensor
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.policies import NetworkSpec
-from s2bl_cli.policies.network import PolicyNetwork, build_network
+from s2bl_cli.policies.network import PolicyNetwork, build_network, parameter_count
 from s2bl_cli.policies.single import SinglePolicy
-from s2bl_cli.policies.stacked import StackedPolicies, is_stackable, parameter_count
+from s2bl_cli.policies.stacked import StackedPolicies, is_stackable
 from s2bl_cli.policies.trainable import Inputs, TrainablePolicies, backward_distance, distance
 from s2bl_cli.registry import MODELS
 

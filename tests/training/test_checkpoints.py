@@ -25,12 +25,11 @@ from s2bl_cli.contract.input_files import open_input
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.errors import S2blError
 from s2bl_cli.training import data
-from s2bl_cli.training.checkpoint import Checkpoint
 from s2bl_cli.training.interruption import Interrupted, Interruption
-from s2bl_cli.training.learner import Run
+from s2bl_cli.training.learner import Checkpoint, Run
 from s2bl_cli.training.run import TrainedPolicy, TrainingRun
-from s2bl_cli.training.selectors import HeldOut, Selector
 from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.validation import SELECTORS_BY_NAME, HeldOut, Selector
 
 ACTIONS = 3
 SMALL: dict[str, Any] = {"epochs": 3, "batch_size": 32, "lr": 0.05}  # nine steps to an epoch
@@ -156,7 +155,7 @@ def test_prior_is_fitted_once(log: Path, tmp_path: Path) -> None:
 
 def test_estimate_of_minus_infinity_is_kept(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy that gives the held-out actions no weight has it, and JSON has no word for it."""
-    monkeypatch.setattr("s2bl_cli.training.selectors.SNIPS", Selector(lambda held: -math.inf))
+    monkeypatch.setitem(SELECTORS_BY_NAME, "snips", Selector(lambda held: -math.inf))
     settings = train_settings(**SMALL, patience=3, holdout=0.3)
     path = str(tmp_path / "run.checkpoint")
     assert _run(log, settings, Checkpoint(path), 13) is None

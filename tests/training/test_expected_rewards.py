@@ -9,10 +9,10 @@ import pytest
 from learning_fixtures import CPU, arrays_of, blobs, train, write_arrays
 
 from s2bl_cli.registry import COST_MODELS
+from s2bl_cli.training.batches import rows_on_device
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainRows, count_rows
 from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards, scaled
-from s2bl_cli.training.sampling import rows_on_device
 
 
 def _expected(rows: Any, folds: list[Fold], model: str = "propensity") -> tuple[list[ExpectedRewards], TrainRows]:

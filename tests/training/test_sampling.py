@@ -11,9 +11,9 @@ from learning_fixtures import CPU, blobs, default_device_elsewhere, write_arrays
 from torch import Tensor
 
 from s2bl_cli.contract.logs.reading import open_logs
+from s2bl_cli.training.batches import KNOWN, REGULARISED, Order, Rows, Sample, in_turn, rows_on_device, sample
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainingData, TrainRows, count_rows
-from s2bl_cli.training.sampling import KNOWN, REGULARISED, Order, Rows, Sample, in_turn, rows_on_device, sample
 
 
 def _order(rows: int, seed: int = 0, epoch: int = 0, part: int = 0, term: int = KNOWN) -> Tensor:

@@ -23,8 +23,7 @@ from s2bl_cli.policies.network import network_from
 from s2bl_cli.registry import SELECTORS
 from s2bl_cli.row_hash import uniform_hash
 from s2bl_cli.training.candidates import Candidate, Fold, folds_of
-from s2bl_cli.training.selectors import HeldOut
-from s2bl_cli.training.validation import Tracker
+from s2bl_cli.training.validation import HeldOut, Tracker
 
 ACTIONS = 3
 FEW = {"epochs": 4, "lr": 0.05}

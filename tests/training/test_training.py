@@ -29,11 +29,11 @@ from s2bl_cli.policies.network import build_network, network_from
 from s2bl_cli.policies.single import SinglePolicy
 from s2bl_cli.policies.stacked import StackedPolicies
 from s2bl_cli.policies.trainable import TrainablePolicies
+from s2bl_cli.training.batches import Order, Rows, rows_on_device, sample
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainRows, count_rows
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.loop import Metrics, TrainState
-from s2bl_cli.training.sampling import Order, Rows, rows_on_device, sample
 from s2bl_cli.training.settings import TrainSettings
 
 ACTIONS = 3

@@ -16,6 +16,6 @@ def ix(batch: KnownBatch, h: Numbers) -> Term:
     return batch.term(terms, slope=terms)
 
 
-GAMMA = smoothing("γ", Between(0, 1e6), lambda costs: (0.5 * max(len(costs), 1) ** -0.5,))
-
-RISK = Risk("mean_S(c·π/(p+γ))", ix, (GAMMA,))
+RISK = Risk(
+    "mean_S(c·π/(p+γ))", ix, (smoothing("γ", Between(0, 1e6), lambda costs: (0.5 * max(len(costs), 1) ** -0.5,)),)
+)

@@ -17,6 +17,9 @@ def ls(batch: KnownBatch, h: Numbers) -> Term:
     return batch.term(-gain.log1p() / h.smoothing, slope=cost / (1 + gain))
 
 
-LAMBDA = smoothing("λ", Between(0, 1e6, low_open=True), lambda costs: (max(len(costs), 1) ** -0.5,))
-
-RISK = Risk("−mean_S(ln(1+λ·w·r))/λ", ls, (LAMBDA,), largest_cost=0.0)
+RISK = Risk(
+    "−mean_S(ln(1+λ·w·r))/λ",
+    ls,
+    (smoothing("λ", Between(0, 1e6, low_open=True), lambda costs: (max(len(costs), 1) ** -0.5,)),),
+    largest_cost=0.0,
+)

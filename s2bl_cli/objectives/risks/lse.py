@@ -32,6 +32,4 @@ def lse(batch: KnownBatch, h: Numbers) -> "Tensor":
     return value
 
 
-LAMBDA = smoothing("λ", Between(-1e6, 0, high_open=True), -0.1)
-
-RISK = Risk("−ln(mean_S(exp(λ·w·r)))/λ", by_autograd(lse), (LAMBDA,))
+RISK = Risk("−ln(mean_S(exp(λ·w·r)))/λ", by_autograd(lse), (smoothing("λ", Between(-1e6, 0, high_open=True), -0.1),))
