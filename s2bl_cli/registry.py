@@ -265,7 +265,7 @@ FIGURES = Registry(
         ),
         "weights": Entry(
             "reporting.figures.weights:FIGURE",
-            "histograms of the policies' weights on a log; their median, mean, 99 % point and largest",
+            "histograms of the policies' weights on a log",
         ),
     },
 )

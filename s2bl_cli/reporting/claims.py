@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.keys import Key, in_words, key_text
-from s2bl_cli.reporting.quantities import Quantity, Unit
+from s2bl_cli.reporting.quantities import Metric, Unit
 from s2bl_cli.reporting.selection import listed
 from s2bl_cli.reporting.table import Table, Verdict
 
@@ -38,7 +38,7 @@ _FORM = (
 _ROUNDING = 1e-9  # 0.7 + 0.02 is not 0.72 in binary: what is off by so little is equal
 
 
-def checked(claim: str, table: Table, shown: Quantity) -> list[Verdict]:
+def checked(claim: str, table: Table, shown: Metric) -> list[Verdict]:
     """One verdict per row that has all the claim's methods, or one on average. No such row is a fault of the claim."""
     match = _CLAIM.fullmatch(" ".join(claim.split()))
     if match is None:
@@ -90,7 +90,7 @@ def _is_at(table: Table, keys: Sequence[Key], at: Mapping[str, str]) -> bool:
     )
 
 
-def compared_with_baseline(table: Table, baseline: Table, shown: Quantity, tolerance: float) -> list[Verdict]:
+def compared_with_baseline(table: Table, baseline: Table, shown: Metric, tolerance: float) -> list[Verdict]:
     """Every number of the baseline must be there, and no worse by more than the tolerance, in the table's unit."""
     if table.keys != baseline.keys:
         raise SettingError("--baseline: its scores make other rows than these: give scores of the same kind")

@@ -6,7 +6,7 @@ from pathlib import PurePath
 
 import polars as pl
 
-from s2bl_cli.contract.lineage import command_lines
+from s2bl_cli.contract.lineage import Step, command_lines
 from s2bl_cli.contract.scores import read_scores
 from s2bl_cli.errors import RunError, S2blError, SettingError, one_line
 from s2bl_cli.registry import FIGURES, FORMATS, TABLES
@@ -74,6 +74,10 @@ class ReportRequest:
     def is_page(self) -> bool:
         return self.form == HTML
 
+    @property
+    def has_claims(self) -> bool:
+        return bool(self.checks) or self.claims.baseline is not None
+
 
 def _suffix(name: str) -> str:
     return PurePath(name).suffix.lower().removeprefix(".")
@@ -92,54 +96,61 @@ class ReportOutput:
 
 def make_report(names: Sequence[str], request: ReportRequest) -> ReportOutput:
     """Read the files and make all of it, before any of it is written."""
-    settings, figures, claims = request.settings, request.figures, request.claims
+    figures = request.figures
     has_figures = request.is_page or figures.plot is not None
     data, lineages = read_inputs(
         names, request.where, with_figures=has_figures, with_logs=figures.figure in _LOG_FIGURES
     )
-    frame = data.scores
-    if frame.is_empty() and (figures.plot is None or request.checks or claims.baseline is not None):
+    report, text = Report(), None
+    if not data.scores.is_empty():
+        if has_figures:
+            data = replace(data, metric=request.settings.metric or default_metric(data.scores))
+        report = report_of_scores(data, lineages, request)
+        text = FORMATS.load(request.form)(report)
+    elif figures.plot is None or request.has_claims:
         raise SettingError("no scores are given, and a table is made of scores: s2bl evaluate makes them")
-    if has_figures and not frame.is_empty():
-        data = replace(data, metric=settings.metric or default_metric(frame))
-    report = Report()
-    if not frame.is_empty():
-        verdicts_on_claims = tuple(make_claims(frame, request))
-        tables, notes = make_tables(frame, settings, all_that_apply=request.is_page)
-        drawn, undrawn = page_figures(data, figures.figure) if request.is_page else ([], [])
-        commands = dict.fromkeys(tuple(command_lines(step)) for step in lineages)  # once for files made alike
-        health = tuple(verdicts(frame))
-        report = Report(tuple(tables), tuple(drawn), health, tuple(commands), verdicts_on_claims, (*notes, *undrawn))
-    text = FORMATS.load(request.form)(report) if report.tables else None
     name, file = ("", b"") if figures.plot is None else draw_figure(figures.figure, data, _suffix(figures.plot))
     return ReportOutput(text, name, file, report.claims, report.notes)
 
 
-def make_tables(
-    frame: pl.DataFrame, settings: ReportSettings, *, all_that_apply: bool = False
-) -> tuple[list[Table], list[str]]:
-    """The table that is asked for; with `all_that_apply` also the others that the scores can fill, and why one of them
-    could not be made."""
+def report_of_scores(data: FigureData, lineages: Sequence[Step], request: ReportRequest) -> Report:
+    """The table that is asked for, and claims on it; on a page also the other tables and the figures that apply."""
+    frame, settings = data.scores, request.settings
     name = chosen_table(frame, settings)
-    request = table_request(frame, settings, "main" if settings.against else name)
-    tables = [against_paper(frame, request) if settings.against == PAPER else TABLES.load(name)(frame, request)]
+    has_all_estimators = name == OPE and settings.against is None
+    metric = settings.metric or ("" if has_all_estimators else default_metric(frame))
+    asked = TableRequest(metric, parsed_group_by(settings.group_by, frame.columns), settings.significance)
+    claims = make_claims(frame, name, asked, request) if request.has_claims else []
+    tables = [against_paper(frame, asked) if settings.against == PAPER else TABLES.load(name)(frame, asked)]
+    figures: list[tuple[str, str]] = []
     notes: list[str] = []
-    if not all_that_apply or settings.table != AUTO or settings.metric is not None:
-        return tables, notes
+    if request.is_page:
+        if settings.table == AUTO and settings.metric is None:
+            shown = () if settings.against else (name, metric)
+            others, notes = other_tables(frame, name, asked, shown)
+            tables += others
+        figures, undrawn = page_figures(data, request.figures.figure)
+        notes += undrawn
+    commands = dict.fromkeys(tuple(command_lines(step)) for step in lineages)  # once for files made alike
+    health = tuple(verdicts(frame))
+    return Report(tuple(tables), tuple(figures), health, tuple(commands), tuple(claims), tuple(notes))
+
+
+def other_tables(
+    frame: pl.DataFrame, name: str, asked: TableRequest, shown: tuple[str, ...]
+) -> tuple[list[Table], list[str]]:
+    """The tables that the scores can fill besides the one that is shown, and why one of them could not be made."""
     others = [(name, metric) for metric in ACCURACIES if metric in metrics_of(trained(frame)) and name != OPE]
     others += [(OPE, "")] if set(ESTIMATORS) & set(metrics_of(frame)) else []
+    tables: list[Table] = []
+    notes: list[str] = []
     for other, metric in others:
-        if (other, metric) != (name, request.metric) or settings.against:
+        if (other, metric) != shown:
             try:
-                tables.append(TABLES.load(other)(frame, replace(request, metric=metric)))
+                tables.append(TABLES.load(other)(frame, replace(asked, metric=metric)))
             except S2blError as error:
                 notes.append(f"No table {' of '.join(filter(None, (other, metric)))}: {error}")
     return tables, notes
-
-
-def table_request(frame: pl.DataFrame, settings: ReportSettings, table: str) -> TableRequest:
-    metric = settings.metric or ("" if table == OPE else default_metric(frame))
-    return TableRequest(metric, parsed_group_by(settings.group_by, frame.columns), settings.significance)
 
 
 def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
@@ -161,24 +172,17 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
     return "full" if is_of_one_experiment and scores["model"].n_unique() > 1 else "main"
 
 
-def make_claims(frame: pl.DataFrame, request: ReportRequest) -> list[Verdict]:
+def make_claims(frame: pl.DataFrame, name: str, asked: TableRequest, request: ReportRequest) -> list[Verdict]:
     """Of one metric, in the rows of the table."""
-    settings, claims = request.settings, request.claims
-    if not request.checks and claims.baseline is None:
-        return []
-    name = chosen_table(frame, settings)
-    if name == OPE:
-        if settings.metric is None:
-            raise SettingError("--check and --baseline compare one number: pass --metric, such as --metric dr")
-        name = "main"
-    asked = table_request(frame, settings, name)
-    table = TABLES.load(name)(frame, asked)
-    shown = quantity(asked.metric)
+    if not asked.metric:
+        raise SettingError("--check and --baseline compare one number: pass --metric, such as --metric dr")
+    build = TABLES.load("main" if name == OPE else name)
+    table, shown = build(frame, asked), quantity(asked.metric)
     results = [verdict for claim in request.checks for verdict in checked(claim, table, shown)]
-    if claims.baseline is not None:
-        old = selected_scores(read_scores([claims.baseline])[0], request.where)
-        parsed_group_by(settings.group_by, old.columns)
-        results += compared_with_baseline(table, TABLES.load(name)(old, asked), shown, claims.tolerance)
+    if request.claims.baseline is not None:
+        old = selected_scores(read_scores([request.claims.baseline])[0], request.where)
+        parsed_group_by(request.settings.group_by, old.columns)
+        results += compared_with_baseline(table, build(old, asked), shown, request.claims.tolerance)
     return results
 
 

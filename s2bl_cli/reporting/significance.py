@@ -10,14 +10,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import replace
 
-from s2bl_cli.reporting.quantities import Quantity
+from s2bl_cli.reporting.quantities import Metric
 from s2bl_cli.reporting.table import Cell, Row
 
 LEVEL = 0.05
 
 
 def marked(
-    cells: Sequence[Cell], shown: Quantity, least: float = -math.inf, significance: bool = False
+    cells: Sequence[Cell], shown: Metric, least: float = -math.inf, significance: bool = False
 ) -> tuple[Cell, ...]:
     """The best of a row is marked if it is better than the next beyond noise, or if their noise is not known. Cells
     that print alike are equal. The second is marked beside a best, among three or more numbers.
@@ -56,7 +56,7 @@ def _differing_marked(cells: Sequence[Cell], best: Cell, is_first: Sequence[bool
     return [replace(cell, differs=i in differing) for i, cell in enumerate(cells)]
 
 
-def wins(rows: Sequence[Row], titles: Sequence[str], shown: Quantity) -> list[str]:
+def wins(rows: Sequence[Row], titles: Sequence[str], shown: Metric) -> list[str]:
     """How often each column is the best, over the rows that have something to compare."""
     compared = [cells for _, cells in rows if sum(cell.mean is not None for cell in cells) > 1]
     if len(compared) < 2 or shown.better is None:

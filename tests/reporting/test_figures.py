@@ -201,7 +201,6 @@ def test_weights_are_histograms_of_the_shares_that_scores_hold() -> None:
         assert [bar.get_x() for bar in bars] == pytest.approx([0.3 / 2.2, 0.3, 1.5, 150])
         assert [bar.get_x() + bar.get_width() for bar in bars] == pytest.approx([0.3, 1.5, 150, largest])
     assert [text.get_text() for text in panel.texts] == ["50 %", "70 %"]
-    assert {float(line.get_xdata()[0]) for line in panel.lines} >= {412.0, 60.0, 0.7, 9.5, 4.0, 0.99}
 
 
 def test_weights_have_a_histogram_per_column_of_a_table() -> None:

@@ -12,10 +12,10 @@ from s2bl_cli.errors import one_line
 from s2bl_cli.reporting.figures.figure import Drawing, Figure, FigureData
 from s2bl_cli.reporting.figures.style import legend_below, looks, panels
 from s2bl_cli.reporting.keys import key_phrase, key_text
-from s2bl_cli.reporting.quantities import quantity
+from s2bl_cli.reporting.quantities import quantity, words_of
 from s2bl_cli.reporting.runs import aggregated, arranged, what_differs
 from s2bl_cli.reporting.selection import is_reference, of_metrics
-from s2bl_cli.reporting.tables.grid import column_titles, with_ratio, words_of
+from s2bl_cli.reporting.tables.grid import column_titles, with_ratio
 
 _PANEL = ("dataset", "tau", "model")
 _LABELS = {

@@ -4,7 +4,6 @@ from typing import Any
 
 import polars as pl
 
-from s2bl_cli.errors import SettingError
 from s2bl_cli.reporting.figures.curves import panel_title
 from s2bl_cli.reporting.figures.figure import Axes, Drawing, Figure, FigureData
 from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, panels
@@ -15,7 +14,6 @@ from s2bl_cli.reporting.table import TableRequest
 
 _COLOUR = "#0072b2"
 _TRUTH: dict[str, Any] = {"color": REFERENCE_COLOUR, "marker": "|", "markersize": 14, "markeredgewidth": 1.6}
-_MOST_LINES = 40  # of a panel that can be read
 
 
 def draw(data: FigureData) -> Drawing:
@@ -26,11 +24,6 @@ def draw(data: FigureData) -> Drawing:
     table = arranged(shown, row_keys(shown, TableRequest(""), ("dataset", "tau", "rho")))
     names = [*table.keys, "column"]
     lines = aggregated(table.runs, [*names, "metric"]).partition_by(names, as_dict=True, maintain_order=True)
-    if len(lines) > _MOST_LINES:
-        raise SettingError(
-            f"the figure would have {len(lines)} lines per panel, one per policy and log, and {_MOST_LINES} can be "
-            f"read: choose with --where"
-        )
     has_places = len({line[:-1] for line in lines}) > 1
     labels = [
         ", ".join([table.titles[column], *([panel_title(table.keys, place)] if has_places else [])])

@@ -1,7 +1,6 @@
 """How far a policy is from the log: a histogram of its weights π/p, one below the other over one log axis.
 
-The bars are the shares that scores hold, bin by bin. Under them stand the median, the mean, the 99 % point and the
-largest of the weights, where the scores have them. Over seeds, all are means.
+The bars are the shares that scores hold, bin by bin. Over seeds, they are means.
 """
 
 import math
@@ -13,23 +12,15 @@ from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.reporting.figures.curves import panel_title
 from s2bl_cli.reporting.figures.figure import Axes, Drawing, Figure, FigureData
 from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, log_axis, panels
-from s2bl_cli.reporting.quantities import WEIGHT_SHARE, WEIGHTS, quantity
+from s2bl_cli.reporting.quantities import WEIGHT_MAX, WEIGHT_SHARE
 from s2bl_cli.reporting.runs import aggregated, arranged
 from s2bl_cli.reporting.selection import metrics_of, of_metrics
 
 _PANEL = ("dataset", "tau", "log", "split", "log_sha256")
 _TITLE = 3  # of these, so many are in the title
-_MARKS: dict[str, dict[str, Any]] = {
-    "mean-weight": {"marker": "o", "color": "#000000"},
-    "weight-p99": {"marker": "^", "color": "#e69f00"},
-    "weight-max": {"marker": "X", "color": "#d55e00"},
-    # Last and longer than the mean's: where both are the same, both are seen.
-    "weight-p50": {"marker": "|", "color": "#0072b2", "markersize": 12, "markeredgewidth": 2.2},
-}
 _BAR: dict[str, Any] = {"color": "#a6cee3", "edgecolor": "#1f4e66", "linewidth": 0.7}
 _BEHIND: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # no line through a number
 _TALLEST = 0.6  # of the height that a policy has: its share stands above the bar
-_BELOW = -0.13  # where the marks are, under the bars
 _NAME = 0.15  # where the name is
 _LEAST = 1e-9  # an edge below has no place on the axis
 _OPEN = 2.2  # an open bin is drawn as wide as this factor: about as the others are
@@ -37,7 +28,7 @@ _OPEN = 2.2  # an open bin is drawn as wide as this factor: about as the others 
 
 def draw(data: FigureData) -> Drawing:
     """One panel per log, one histogram per column of a table."""
-    scores = of_metrics(data.scores, [WEIGHT_SHARE, *WEIGHTS])
+    scores = of_metrics(data.scores, [WEIGHT_SHARE, WEIGHT_MAX])
     others = scores.filter(pl.col("method") != LOGGING_POLICY)
     table = arranged(
         scores if others.is_empty() else others, _PANEL
@@ -54,8 +45,8 @@ def draw(data: FigureData) -> Drawing:
         ends: list[float] = []
         for bottom, column in enumerate(columns):
             is_column = pl.col("column") == column
-            marks = dict(here.filter(is_column & pl.col("label").is_null()).select("metric", "mean").rows())
-            ends += _draw_histogram(axis, bottom, bars.filter(is_column), scale, marks)
+            largest = here.filter(is_column & (pl.col("metric") == WEIGHT_MAX))["mean"].max()
+            ends += _draw_histogram(axis, bottom, bars.filter(is_column), scale, largest)
         log_axis(axis)
         axis.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, linestyle=":", zorder=0)
         axis.grid(False, axis="y")
@@ -72,11 +63,11 @@ def draw(data: FigureData) -> Drawing:
     return figure
 
 
-def _draw_histogram(axis: Axes, bottom: int, bars: pl.DataFrame, scale: float, marks: dict[str, float]) -> list[float]:
-    """Bars that stand on `bottom`, and the marks under them. The ends of what there is to see."""
+def _draw_histogram(axis: Axes, bottom: int, bars: pl.DataFrame, scale: float, largest: Any) -> list[float]:
+    """Bars that stand on `bottom`; the last reaches to the largest weight. The ends of what there is to see."""
     low = pl.col("low").fill_null(0.0)
     # A bin without an end reaches to the largest weight, and one from 0 begins somewhere on the log axis.
-    end = pl.coalesce("high", pl.max_horizontal(low * _OPEN, pl.lit(marks.get("weight-max", 1.0)))).clip(_LEAST)
+    end = pl.coalesce("high", pl.max_horizontal(low * _OPEN, pl.lit(largest))).clip(_LEAST)
     start = pl.when((low > 0) & (low < end)).then(low).otherwise(end / _OPEN)
     lows, highs = (bars.select(edge).to_series().to_list() for edge in (start, end))
     heights = (scale * bars["mean"]).to_list()
@@ -87,12 +78,8 @@ def _draw_histogram(axis: Axes, bottom: int, bars: pl.DataFrame, scale: float, m
     middle, top = math.sqrt(lows[at] * highs[at]), bottom + heights[at] + 0.04
     text = f"{100 * bars['mean'][at]:.0f} %"
     axis.text(middle, top, text, ha="center", va="bottom", fontsize=8, bbox=_BEHIND)
-    for name, look in _MARKS.items():
-        if name in marks:
-            weight = min(max(marks[name], lows[0] * 1.1), highs[-1])
-            axis.plot(weight, bottom + _BELOW, linestyle="", label=quantity(name).title, **look)
     filled = [high for high, height in zip(highs, heights, strict=True) if height]
-    return [lows[0], max((1.0, *filled, *(min(weight, highs[-1]) for weight in marks.values())))]
+    return [lows[0], max(1.0, *filled)]
 
 
 FIGURE = Figure(

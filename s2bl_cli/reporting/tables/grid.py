@@ -2,15 +2,13 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 
 import polars as pl
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.keys import key_text
-from s2bl_cli.reporting.quantities import ACCURACIES, Quantity, quantity
+from s2bl_cli.reporting.quantities import ACCURACIES, quantity, words_of
 from s2bl_cli.reporting.runs import arranged, cells_by, ordered, row_keys, runs_in_words, title_of
 from s2bl_cli.reporting.selection import REFERENCES, check_metric, is_reference, listed, of_metrics, trained
 from s2bl_cli.reporting.significance import marked, wins
@@ -85,10 +83,6 @@ def least_of(metric: str) -> float:
     return 0.0 if metric.startswith(("kl-", "reverse-kl-")) else -math.inf
 
 
-def words_of(shown: Quantity) -> str:
-    return " ".join(filter(None, (shown.title, shown.unit.words)))
-
-
 main = partial(grid, keys=("dataset", "tau", "rho"))  # the paper's Tables 1 and 2
 full = partial(grid, keys=("dataset", "model", "tau", "rho"))  # the paper's appendix, linear and deep policies in one
 
@@ -117,17 +111,11 @@ def regulariser_pairs(methods: Sequence[str]) -> list[str]:
 
 
 def regulariser_only(frame: pl.DataFrame, request: TableRequest) -> Table:
-    """The paper's table of methods without a risk. As there, a ρ that is the same everywhere is in the caption, and
-    there is no column of the logging policy."""
+    """The paper's table of methods without a risk. As there, no column of the logging policy."""
     methods = regulariser_pairs(frame["method"].unique().to_list())
     if not methods:
         raise SettingError(
             "--table regulariser-only needs a method without a risk, such as wce-only, and there is none; "
             "try --table main"
         )
-    chosen = frame.filter(pl.col("method").is_in(methods))
-    shares = of_metrics(chosen, [request.metric])["rho"].unique().to_list()
-    if len(shares) > 1 or request.group_by:
-        return grid(chosen, request, ("dataset", "tau", "rho"), methods)
-    table = grid(chosen, request, ("dataset", "tau"), methods)
-    return replace(table, caption=f"{table.caption}, ρ = {key_text(shares[0])}")
+    return grid(frame.filter(pl.col("method").is_in(methods)), request, ("dataset", "tau", "rho"), methods)

@@ -16,7 +16,6 @@ from s2bl_cli.reporting.quantities import (
     HEALTH_ROWS,
     TRUE_RISK,
     VERDICTS,
-    Quantity,
     quantity,
     short_title,
 )
@@ -54,7 +53,7 @@ def build(frame: pl.DataFrame, request: TableRequest) -> Table:
             row = [cells[metric].get((*values, column), Cell()) for column in table.titles]
             if any(cell.mean is not None for cell in row):
                 is_truth = metric == TRUE_RISK
-                how = Quantity(TRUTH, quantity("ips").unit, "high") if is_truth else quantity(metric)
+                how = quantity("ips" if is_truth else metric)
                 title = TRUTH if is_truth else short_title(metric)
                 rows.append(((*values, title), marked(row, how, significance=request.significance)))
     notes = dict.fromkeys((*table.notes, *(health.line for health in verdicts(scores))))
