@@ -176,7 +176,10 @@ def first_row_5(rule: str, value: str) -> tuple[str, ...]:
     return (rule, f"1 row, the first is row 5 with {value}", "fix or drop these rows")
 
 
-PROPENSITY, COST = "propensity must be in (0, 1]", "cost must be finite, or null if feedback is missing"
+PROPENSITY, COST = (
+    "propensity must be in (0, 1]",
+    "cost must be finite, or null if it is missing (polars: fill_nan(None))",
+)
 NEWER = ("contract version 2", "reads up to 1", "upgrade s2bl")
 NEWER_SCORES = (f"contract version {VERSIONS[KIND_SCORES] + 1}", f"reads up to {VERSIONS[KIND_SCORES]}", "upgrade s2bl")
 DAMAGED_LINEAGE = ("its lineage is damaged", "settings do not map flag names to plain values", "make the file again")

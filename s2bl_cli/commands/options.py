@@ -68,11 +68,10 @@ Columns = Annotated[
     str | None,
     typer.Option(
         "--columns",
-        help="TOML file that sets the options of this panel",
+        help="TOML file with the names of the log's columns (see: Input columns)",
         metavar="FILE",
         is_eager=True,
         callback=use_columns,
-        rich_help_panel=LOG_PANEL,
     ),
 ]
 CommonHelp = Annotated[

@@ -12,11 +12,11 @@ import math
 import operator
 import re
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.keys import Key, in_words, key_text
 from s2bl_cli.reporting.quantities import Metric, Unit
-from s2bl_cli.reporting.selection import listed
 from s2bl_cli.reporting.table import Table, Verdict
 
 _RELATIONS: dict[str, Callable[[float, float], bool]] = {
@@ -48,9 +48,10 @@ def checked(claim: str, table: Table, shown: Metric) -> list[Verdict]:
     methods = [word for side in sides for word in side[::2] if not _NUMBER.fullmatch(word)]
     unknown = [name for name in methods if name not in table.columns]
     if unknown or not methods:
-        what = f"{one_line(unknown[0], 40)!r} is no method of these scores" if unknown else "it names no method"
-        names = listed(list(table.columns), (*unknown, "")[0])
-        raise SettingError(f"{subject}: {what}; they have {names}")
+        what = f"{one_line(unknown[0], 40)!r} is not in these scores" if unknown else "it names no method"
+        near = get_close_matches((*unknown, "")[0], table.columns, n=1)
+        hint = f"; did you mean {near[0]}?" if near else ""
+        raise SettingError(f"{subject}: {what}; they have {one_line(', '.join(table.columns), 2000)}{hint}")
     at = dict(word.split("=", 1) for word in (match["at"] or "").split())
     for name in set(at) - {*table.keys, *table.key_titles}:
         raise SettingError(f"{subject}: the table's rows are by {', '.join(table.keys)}, not by {one_line(name, 40)!r}")

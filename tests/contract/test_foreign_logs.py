@@ -194,7 +194,11 @@ def test_nulls_and_overflow_in_feature_columns(tmp_path, write_plain):
         ("x_*,z", "no column 'z' for the context: name it with --context-columns, such as 'x_*'"),
         (" ,", "no column ' ,' for the context: name it with --context-columns, such as 'x_*'"),
         ("x_*,action", "column 'action' cannot be both a context and the log's action: narrow --context-columns"),
-        ("x_*,note", "context column 'note' must be numbers, found string"),
+        (
+            "x_*,note",
+            "context column 'note' must be numbers, found string: encode it first; "
+            "with polars: frame.to_dummies('note')",
+        ),
     ],
 )
 def test_context_columns_that_do_not_fit(tmp_path, write_plain, pattern, told):

@@ -185,11 +185,11 @@ ONE_FAULT = {
     ),
     "cost NaN": (
         {"cost": [-1.0, NAN, None, 0.0]},
-        "cost must be finite, or null if feedback is missing: 1 row, the first is row 1 with nan",
+        "cost must be finite, or null if it is missing (polars: fill_nan(None)): 1 row, the first is row 1 with nan",
     ),
     "cost infinite": (
         {"cost": [-1.0, None, INF, -INF]},
-        "cost must be finite, or null if feedback is missing: 2 rows, the first is row 2 with inf",
+        "cost must be finite, or null if it is missing (polars: fill_nan(None)): 2 rows, the first is row 2 with inf",
     ),
     "label out of range": (
         {"label": [0, 1, 2, -3]},
@@ -317,7 +317,7 @@ def test_all_faults_are_told_in_one_message(tmp_path, write_plain):
         "action must be in [0, 1] (2 actions): 1 row, the first is row 3 with 7; "
         "label must be in [0, 1] (2 actions; --label-column '' for no label): 1 row, the first is row 1 with 9; "
         "propensity must be in (0, 1]: 1 row, the first is row 3 with 2.0; "
-        "cost must be finite, or null if feedback is missing: 2 rows, the first is row 2 with nan; "
+        "cost must be finite, or null if it is missing (polars: fill_nan(None)): 2 rows, the first is row 2 with nan; "
         "pi0 must be probabilities that sum to 1: 1 row, the first is row 3 with 1.4; "
         "pi0 of the logged action must equal propensity: 1 row, the first is row 4 with 0.1"
         f"{END}"

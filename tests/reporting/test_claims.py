@@ -104,11 +104,12 @@ FORM = (
         *((claim, f"--check must be like 'wce-s2bl >= tips + 2', found {claim!r}: {FORM}")
           for claim in ("wce-s2bl", "a > b > c", "wce-s2bl >= tips 2", "> tips", "tips > + 2", "tips > 1 at rho",
                         "tips > 1 at", "tips >> 1")),
-        ("tips > kl-s2bl", "--check 'tips > kl-s2bl': 'kl-s2bl' is no method of these scores; they have wce-s2bl, "
-                           "tips, logging-policy"),
+        ("tips > kl-s2bl", "--check 'tips > kl-s2bl': 'kl-s2bl' is not in these scores; they have wce-s2bl, "
+                           "tips, logging-policy; did you mean wce-s2bl?"),
         ("2 > 1", "--check '2 > 1': it names no method; they have wce-s2bl, tips, logging-policy"),
         ("tips > 1 at lam=3", "--check 'tips > 1 at lam=3': the table's rows are by dataset, tau, rho, not by 'lam'"),
-        ("tip > 1", "--check 'tip > 1': 'tip' is no method of these scores; they have tips, wce-s2bl, logging-policy"),
+        ("tip > 1", "--check 'tip > 1': 'tip' is not in these scores; they have wce-s2bl, tips, logging-policy; "
+                    "did you mean tips?"),
         ("wce-s2bl > tips at rho=1", "--check 'wce-s2bl > tips at rho=1': no row of the scores has all of wce-s2bl, "
                                      "tips"),
     ],

@@ -106,7 +106,12 @@ def _check_propensity(column: pa.Array, first_row: int, tally: FaultTally) -> No
 
 def _check_cost(column: pa.Array, first_row: int, tally: FaultTally) -> None:
     values = without_nulls(column, 0)
-    tally.add_where(~np.isfinite(values), "cost must be finite, or null if feedback is missing", values, first_row)
+    tally.add_where(
+        ~np.isfinite(values),
+        "cost must be finite, or null if it is missing (polars: fill_nan(None))",
+        values,
+        first_row,
+    )
 
 
 def _check_pi0(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: FaultTally) -> None:

@@ -43,7 +43,10 @@ def match_context(
         return ContextMatch(field.name, (), spec, dtype)
     wrong = [name for name in matched if not is_number(schema.field(name).type)]
     if wrong:
-        faults.append(f"context column {wrong[0]!r} must be numbers, found {one_line(schema.field(wrong[0]).type, 60)}")
+        faults.append(
+            f"context column {wrong[0]!r} must be numbers, found {one_line(schema.field(wrong[0]).type, 60)}: encode "
+            f"it first; with polars: frame.to_dummies({wrong[0]!r})"
+        )
     clashes = [(source, column) for column, source in sources.items() if source in matched]
     for source, column in clashes[:1]:
         faults.append(f"column {source!r} cannot be both a context and the log's {column}: narrow --context-columns")
