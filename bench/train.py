@@ -163,7 +163,7 @@ colours = {"s2bl": "#1f6f8b", "peer": "#c97b3d", "floor": "#a9a9a9"}
 drawn = axes.barh(names, seconds, color=[colours[kind] for kind in kinds])
 axes.bar_label(drawn, labels=[f"{value:.3f}" for value in seconds], padding=3)
 axes.invert_yaxis()
-axes.set_xlabel("seconds an epoch, less is better")
+axes.set_xlabel("seconds per epoch, less is better")
 axes.set_title(title, loc="left", fontsize=10)
 axes.spines[["top", "right"]].set_visible(False)
 axes.margins(x=0.12)
@@ -366,7 +366,7 @@ def speed_table(best, facts):
     for name, words in FLOORS.items():
         for threads in sorted({1, every}):
             rows.append(row(f"floor, {words}", best[f"floor {name}, {threads}"], threads=threads))
-    return table(("what", "seconds an epoch", "times as fast as OBP", "times its floor", "threads"), *rows)
+    return table(("what", "seconds per epoch", "times as fast as OBP", "times its floor", "threads"), *rows)
 
 
 def many_table(best, facts):
@@ -383,7 +383,7 @@ def many_table(best, facts):
         row(f"{count} side by side: 8 `--lam` × 3 `--seeds`", "many at once", "command of many"),
         row(f"{MANY_ACTIONS:,} actions, {MANY_ROWS:,}×{MANY_FEATURES} float32, `--reg none`", "many actions", None),
     ]
-    head = ("what", "seconds an epoch", "times one", "seconds the command", "times one", "threads", "peak MiB")
+    head = ("what", "seconds per epoch", "times one", "seconds per command", "times one", "threads", "peak MiB")
     return table(head, *rows)
 
 
@@ -397,14 +397,14 @@ def stream_table(stream):
             stream["peak"],
         ),
     ]
-    return table(("linear, `--reg wce`", "seconds an epoch", "peak MiB"), *rows)
+    return table(("linear, `--reg wce`", "seconds per epoch", "peak MiB"), *rows)
 
 
 def promises(best, facts, stream):
     """What must hold, and whether it does."""
     told = [
-        ("linear at least 10 times as fast an epoch as OBP's mlp", best["obp"] / best["linear"], ">=", 10),
-        ("mlp at least 4 times as fast an epoch as OBP's", best["obp"] / best["mlp"], ">=", 4),
+        ("linear at least 10 times as fast per epoch as OBP's mlp", best["obp"] / best["linear"], ">=", 10),
+        ("mlp at least 4 times as fast per epoch as OBP's", best["obp"] / best["mlp"], ">=", 4),
         ("linear within 3 times its floor", best["linear"] / floor_of("linear", best, facts), "<=", 3),
         ("mlp within 3 times its floor", best["mlp"] / floor_of("mlp", best, facts), "<=", 3),
         (
@@ -467,7 +467,7 @@ def main():
             f"{options.rounds} rounds of {options.epochs} (s2bl {2 * options.epochs}), all in turn.",
             "",
             speed_table(best, facts),
-            "Many at once, and many actions:\n",
+            "Many policies at once, and many actions:\n",
             many_table(best, facts),
             *([stream_table(stream)] if stream else []),
             *held,
