@@ -245,23 +245,24 @@ TABLES = Registry(
     },
 )
 
+# Histories and logs are given to be shown; then the figure that says most about the scores. `auto` draws the first.
 FIGURES = Registry(
     "figure",
     {
-        "known-rows": Entry(
-            "reporting.figures.curves:KNOWN_ROWS", "accuracy against the number of known rows, a line per method"
-        ),
-        "missing-ratio": Entry(
-            "reporting.figures.curves:MISSING_RATIO", "accuracy against the ratio of missing to known rows"
-        ),
-        "estimates": Entry(
-            "reporting.figures.estimates:FIGURE", "values estimated from the log with intervals, against the truth"
-        ),
         "learning-curves": Entry(
             "reporting.figures.learning_curves:FIGURE", "loss, risk and the like by epoch, from history files"
         ),
         "propensities": Entry(
             "reporting.figures.propensities:FIGURE", "histogram of a log's propensities, known and missing rows apart"
+        ),
+        "missing-ratio": Entry(
+            "reporting.figures.curves:MISSING_RATIO", "accuracy against the ratio of missing to known rows"
+        ),
+        "known-rows": Entry(
+            "reporting.figures.curves:KNOWN_ROWS", "accuracy against the number of known rows, a line per method"
+        ),
+        "estimates": Entry(
+            "reporting.figures.estimates:FIGURE", "values estimated from the log with intervals, against the truth"
         ),
         "weights": Entry(
             "reporting.figures.weights:FIGURE",

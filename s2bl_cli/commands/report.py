@@ -6,10 +6,7 @@ import typer
 
 from s2bl_cli.commands.options import Force, Quiet, settings_as_flags
 from s2bl_cli.console import Console
-from s2bl_cli.reporting.settings import ClaimSettings, FigureSettings, ReportSettings
-
-FIGURE_PANEL = "Figures"
-CLAIM_PANEL = "Claims (exit code 1 if one fails)"
+from s2bl_cli.reporting.settings import CLAIM_PANEL, ReportSettings
 
 Scores = Annotated[
     list[str],
@@ -39,12 +36,10 @@ Check = Annotated[
 TextOutput = Annotated[str, typer.Option("-o", "--output", help="File to write, or - for stdout", metavar="FILE")]
 
 
-@settings_as_flags(figures=FIGURE_PANEL, claims=CLAIM_PANEL)
+@settings_as_flags()
 def report(
     scores: Scores,
     settings: ReportSettings,
-    figures: FigureSettings,
-    claims: ClaimSettings,
     where: Where = [],  # noqa: B006 (typer reads the default and copies it)
     check: Check = [],  # noqa: B006
     output: TextOutput = "-",
@@ -66,20 +61,20 @@ def report(
     from s2bl_cli.reporting.make_report import ReportRequest, make_report
 
     console = Console(quiet=quiet)
-    request = ReportRequest(settings, figures, claims, tuple(where), tuple(check), output)
-    for target in filter(None, (figures.plot, output if output != STANDARD_STREAM else None)):
+    request = ReportRequest(settings, tuple(where), tuple(check), output)
+    for target in filter(None, (settings.plot, output if output != STANDARD_STREAM else None)):
         check_output(target, force=force)
     result = make_report(scores, request)
-    for note in result.notes:
+    for note in result.report.notes:
         console.warn(note)
-    if figures.plot is not None:
-        with atomic_output(figures.plot, force=force) as file:
+    if settings.plot is not None:
+        with atomic_output(settings.plot, force=force) as file:
             file.write(result.figure)
-        console.say(f"{figures.plot}: figure {result.figure_name}")
+        console.say(f"{settings.plot}: figure {result.figure_name}")
     if result.text is not None:
         write_text(result.text, output, force=force)
-    for verdict in result.verdicts:
+    for verdict in result.report.claims:
         print_line = console.say if verdict.holds else console.warn
         print_line(f"{'holds' if verdict.holds else 'fails'}: {verdict.claim}: {verdict.details}")
-    if not all(verdict.holds for verdict in result.verdicts):
+    if not all(verdict.holds for verdict in result.report.claims):
         raise typer.Exit(1)

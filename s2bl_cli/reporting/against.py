@@ -6,13 +6,12 @@ from typing import Any
 import polars as pl
 
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.keys import key_text
 from s2bl_cli.reporting.published import SEEDS, SEEDS_KUAIREC, SOURCE, paper
 from s2bl_cli.reporting.quantities import ACCURACIES, quantity, words_of
 from s2bl_cli.reporting.runs import arranged, cells_by
 from s2bl_cli.reporting.selection import DRAWN, REFERENCES, check_metric, of_metrics
 from s2bl_cli.reporting.significance import LEVEL, p_value
-from s2bl_cli.reporting.table import Cell, Row, Table, TableRequest
+from s2bl_cli.reporting.table import Cell, Row, Table, TableRequest, key_text
 
 KEYS = ("dataset", "model", "tau", "rho")
 SIGNIFICANCE_NOTE = "† differs from the paper beyond noise (5 %): Welch's t over both sides' seeds."

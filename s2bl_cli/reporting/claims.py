@@ -15,9 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.keys import Key, in_words, key_text
 from s2bl_cli.reporting.quantities import Metric, Unit
-from s2bl_cli.reporting.table import Table, Verdict
+from s2bl_cli.reporting.table import Key, Table, Verdict, in_words, key_text
 
 _RELATIONS: dict[str, Callable[[float, float], bool]] = {
     ">=": operator.ge,

@@ -1,32 +1,39 @@
-"""Files and a request in, a report out: which tables and figures, in which form, and whether the claims hold."""
+"""Files and a request in, a report out: which tables and figures, in which format, and whether the claims hold."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import PurePath
+from typing import TypeVar
 
 import polars as pl
 
+from s2bl_cli.contract.document import KIND_HISTORY, KIND_LOGS
+from s2bl_cli.contract.history import read_history_files
+from s2bl_cli.contract.input_files import InputFile, open_inputs
 from s2bl_cli.contract.lineage import Step, command_lines
-from s2bl_cli.contract.scores import read_scores
-from s2bl_cli.errors import RunError, S2blError, SettingError, one_line
+from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.parquet_files import read_document
+from s2bl_cli.contract.scores import read_scores, read_scores_files
+from s2bl_cli.errors import ContractError, RunError, S2blError, SettingError, one_line
 from s2bl_cli.registry import FIGURES, FORMATS, TABLES
 from s2bl_cli.reporting.against import against_paper
 from s2bl_cli.reporting.claims import checked, compared_with_baseline
-from s2bl_cli.reporting.figures.curves import has_fixed_known, has_several_points
-from s2bl_cli.reporting.figures.figure import Figure, FigureData
-from s2bl_cli.reporting.figures.style import SUFFIXES, drawing, inline_svg, saved
-from s2bl_cli.reporting.inputs import read_inputs
+from s2bl_cli.reporting.figures.curves import has_fixed_known
+from s2bl_cli.reporting.figures.figure import SUFFIXES, FigureData, LogPropensities, drawing, inline_svg, saved
 from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, quantity
 from s2bl_cli.reporting.runs import share_makes_rows
 from s2bl_cli.reporting.selection import (
     default_metric,
     is_reference,
     metrics_of,
+    no_scores,
     of_metrics,
     selected_scores,
     trained,
+    with_settings,
 )
-from s2bl_cli.reporting.settings import AUTO, PAPER, ClaimSettings, FigureSettings, ReportSettings
+from s2bl_cli.reporting.settings import AUTO, PAPER, ReportSettings
 from s2bl_cli.reporting.table import Report, Table, TableRequest, Verdict
 from s2bl_cli.reporting.tables.grid import parsed_group_by, regulariser_pairs
 from s2bl_cli.reporting.tables.ope import verdicts
@@ -34,10 +41,10 @@ from s2bl_cli.reporting.tables.ope import verdicts
 OPE = "ope"
 HTML = "html"
 MARKDOWN = "md"
-_SUFFIXES = {"tex": "latex", "htm": "html", "markdown": "md"}
+_FORMATS_BY_SUFFIX = {**{name: name for name in FORMATS.names}, "tex": "latex", "htm": HTML, "markdown": MARKDOWN}
 _LOG_FIGURES = ("propensities",)
-# Histories and logs are given to be seen; else the figure that says most about the scores.
-_FIGURES_BY_PREFERENCE = ("learning-curves", "propensities", "missing-ratio", "known-rows", "estimates")
+
+_Part = TypeVar("_Part")
 
 
 @dataclass(frozen=True)
@@ -45,18 +52,14 @@ class ReportRequest:
     """All that was asked for."""
 
     settings: ReportSettings
-    figures: FigureSettings
-    claims: ClaimSettings
     where: tuple[str, ...] = ()
     checks: tuple[str, ...] = ()
     output: str = "-"
 
     def __post_init__(self) -> None:
-        plot = self.figures.plot
-        if plot is None and self.figures.figure != AUTO and not self.is_page:
-            raise SettingError(
-                f"--figure {self.figures.figure} goes with --plot FILE or --format html: nothing else shows figures"
-            )
+        plot, figure = self.settings.plot, self.settings.figure
+        if plot is None and figure != AUTO and not self.is_page:
+            raise SettingError(f"--figure {figure} goes with --plot FILE or --format html: nothing else shows figures")
         if plot is not None and _suffix(plot) not in SUFFIXES:
             endings = ", ".join(f".{suffix}" for suffix in SUFFIXES)
             raise SettingError(f"--plot must end in {endings}, found {one_line(plot, 60)!r}")
@@ -65,18 +68,20 @@ class ReportRequest:
 
     @property
     def form(self) -> str:
-        """The format that is asked for, else what the output's suffix says, else markdown."""
-        suffix = _suffix(self.output)
-        guessed = _SUFFIXES.get(suffix, suffix)
-        return self.settings.format or (guessed if guessed in FORMATS.names else MARKDOWN)
+        """The format that is asked for, else that of the output's suffix, else markdown."""
+        return self.settings.format or _FORMATS_BY_SUFFIX.get(_suffix(self.output), MARKDOWN)
 
     @property
     def is_page(self) -> bool:
         return self.form == HTML
 
     @property
+    def has_figures(self) -> bool:
+        return self.is_page or self.settings.plot is not None
+
+    @property
     def has_claims(self) -> bool:
-        return bool(self.checks) or self.claims.baseline is not None
+        return bool(self.checks) or self.settings.baseline is not None
 
 
 def _suffix(name: str) -> str:
@@ -85,32 +90,61 @@ def _suffix(name: str) -> str:
 
 @dataclass(frozen=True)
 class ReportOutput:
-    """What is to be written and printed. No scores, no text; no plot asked for, no figure."""
+    """What is to be written and printed. Without scores there is no text, without --plot no figure."""
 
     text: str | None
-    figure_name: str
-    figure: bytes
-    verdicts: tuple[Verdict, ...]
-    notes: tuple[str, ...]
+    report: Report
+    figure_name: str = ""
+    figure: bytes = b""
 
 
 def make_report(names: Sequence[str], request: ReportRequest) -> ReportOutput:
     """Read the files and make all of it, before any of it is written."""
-    figures = request.figures
-    has_figures = request.is_page or figures.plot is not None
-    data, lineages = read_inputs(
-        names, request.where, with_figures=has_figures, with_logs=figures.figure in _LOG_FIGURES
-    )
-    report, text = Report(), None
+    settings = request.settings
+    data, lineages = read_inputs(names, request)
+    output = ReportOutput(None, Report())
     if not data.scores.is_empty():
-        if has_figures:
-            data = replace(data, metric=request.settings.metric or default_metric(data.scores))
         report = report_of_scores(data, lineages, request)
-        text = FORMATS.load(request.form)(report)
-    elif figures.plot is None or request.has_claims:
+        output = ReportOutput(FORMATS.load(request.form)(report), report)
+    elif settings.plot is None or request.has_claims:
         raise SettingError("no scores are given, and a table is made of scores: s2bl evaluate makes them")
-    name, file = ("", b"") if figures.plot is None else draw_figure(figures.figure, data, _suffix(figures.plot))
-    return ReportOutput(text, name, file, report.claims, report.notes)
+    if settings.plot is None:
+        return output
+    figures = chosen_figures(settings.figure, data)
+    if not figures:
+        raise SettingError("no figure can be drawn from these files: --figure names what each needs")
+    with drawing():
+        figure = saved(FIGURES.load(figures[0]).draw(data), _suffix(settings.plot))
+    return replace(output, figure_name=figures[0], figure=figure)
+
+
+def read_inputs(names: Sequence[str], request: ReportRequest) -> tuple[FigureData, list[Step]]:
+    """The content of the files, and the lineages of the scores. Each file states its kind.
+
+    Histories and logs are for figures: in a report without figures, they are files of the wrong kind. A file that
+    does not state its kind is a log of another tool if a figure of logs is asked for.
+    """
+    settings = request.settings
+    log_kinds = (KIND_LOGS, *([None] if settings.figure in _LOG_FIGURES else []))
+    with open_inputs(names, folders=True) as files:
+        kinds = [(file, (read_document(file) or {}).get("kind")) for file in files]
+        histories = [file for file, kind in kinds if request.has_figures and kind == KIND_HISTORY]
+        logs = [file for file, kind in kinds if request.has_figures and kind in log_kinds]
+        others = [file for file in files if file not in (*histories, *logs)]
+        table, lineages = read_scores_files(others) if others else (None, [])
+        scores = no_scores() if table is None else selected_scores(table, request.where)
+        history = with_settings(read_history_files(histories)[0]) if histories else None
+        needs_metric = request.has_figures and not scores.is_empty()
+        metric = settings.metric or (default_metric(scores) if needs_metric else "")
+        return FigureData(scores, metric, history, tuple(map(_propensities, logs))), lineages
+
+
+def _propensities(file: InputFile) -> LogPropensities:
+    arrays = Log([file]).read(("propensity", "cost", "split"))
+    train = ~arrays.is_test
+    if not train.any():
+        raise ContractError(f"{file.name}: it has no train rows, whose propensities could be shown")
+    return LogPropensities(file.base_name, arrays.propensity[train], arrays.known[train])
 
 
 def report_of_scores(data: FigureData, lineages: Sequence[Step], request: ReportRequest) -> Report:
@@ -125,32 +159,43 @@ def report_of_scores(data: FigureData, lineages: Sequence[Step], request: Report
     figures: list[tuple[str, str]] = []
     notes: list[str] = []
     if request.is_page:
-        if settings.table == AUTO and settings.metric is None:
-            shown = () if settings.against else (name, metric)
-            others, notes = other_tables(frame, name, asked, shown)
-            tables += others
-        figures, undrawn = page_figures(data, request.figures.figure)
-        notes += undrawn
+        others, notes = parts_and_faults(other_tables(frame, name, asked, settings))
+        tables += others
+        figures, faults = page_figures(data, settings.figure)
+        notes += faults
     commands = dict.fromkeys(tuple(command_lines(step)) for step in lineages)  # once for files made alike
     health = tuple(verdicts(frame))
     return Report(tuple(tables), tuple(figures), health, tuple(commands), tuple(claims), tuple(notes))
 
 
+def parts_and_faults(parts: Mapping[str, Callable[[], _Part]]) -> tuple[list[_Part], list[str]]:
+    """The parts of a page that can be made, and why the others cannot."""
+    made: list[_Part] = []
+    faults: list[str] = []
+    for name, make in parts.items():
+        try:
+            made.append(make())
+        except S2blError as error:
+            faults.append(f"No {name}: {error}")
+    return made, faults
+
+
 def other_tables(
-    frame: pl.DataFrame, name: str, asked: TableRequest, shown: tuple[str, ...]
-) -> tuple[list[Table], list[str]]:
-    """The tables that the scores can fill besides the one that is shown, and why one of them could not be made."""
+    frame: pl.DataFrame, name: str, asked: TableRequest, settings: ReportSettings
+) -> dict[str, Callable[[], Table]]:
+    """The tables that the scores can fill besides the one that is shown, unless one was asked for."""
+    if settings.table != AUTO or settings.metric is not None:
+        return {}
+    shown = () if settings.against else (name, asked.metric)
     others = [(name, metric) for metric in ACCURACIES if metric in metrics_of(trained(frame)) and name != OPE]
     others += [(OPE, "")] if set(ESTIMATORS) & set(metrics_of(frame)) else []
-    tables: list[Table] = []
-    notes: list[str] = []
-    for other, metric in others:
-        if (other, metric) != shown:
-            try:
-                tables.append(TABLES.load(other)(frame, replace(asked, metric=metric)))
-            except S2blError as error:
-                notes.append(f"No table {' of '.join(filter(None, (other, metric)))}: {error}")
-    return tables, notes
+    return {
+        f"table {' of '.join(filter(None, other))}": partial(
+            TABLES.load(other[0]), frame, replace(asked, metric=other[1])
+        )
+        for other in others
+        if other != shown
+    }
 
 
 def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
@@ -179,45 +224,33 @@ def make_claims(frame: pl.DataFrame, name: str, asked: TableRequest, request: Re
     build = TABLES.load("main" if name == OPE else name)
     table, shown = build(frame, asked), quantity(asked.metric)
     results = [verdict for claim in request.checks for verdict in checked(claim, table, shown)]
-    if request.claims.baseline is not None:
-        old = selected_scores(read_scores([request.claims.baseline])[0], request.where)
+    if request.settings.baseline is not None:
+        old = selected_scores(read_scores([request.settings.baseline])[0], request.where)
         parsed_group_by(request.settings.group_by, old.columns)
-        results += compared_with_baseline(table, build(old, asked), shown, request.claims.tolerance)
+        results += compared_with_baseline(table, build(old, asked), shown, request.settings.tolerance)
     return results
 
 
-def draw_figure(name: str, data: FigureData, suffix: str) -> tuple[str, bytes]:
-    """The figure's name and its file."""
-    suited = [figure for figure in _FIGURES_BY_PREFERENCE if is_suited(figure, data)]
-    if name == AUTO and not suited:
-        raise SettingError("no figure can be drawn from these files: --figure names what each needs")
-    chosen = suited[0] if name == AUTO else name
-    figure: Figure = FIGURES.load(chosen)
+def chosen_figures(asked: str, data: FigureData) -> list[str]:
+    """The figure that is asked for, else those that apply, the most telling first."""
+    if asked == AUTO:
+        return [name for name in FIGURES.names if FIGURES.load(name).applies(data)]
+    figure = FIGURES.load(asked)
     if not figure.can_be_drawn(data):
-        raise SettingError(f"--figure {chosen} is drawn from {figure.needs}, and there are none here")
-    with drawing():
-        return chosen, saved(figure.draw(data), suffix)
+        raise SettingError(f"--figure {asked} is drawn from {figure.needs}, and there are none here")
+    return [asked]
 
 
-def is_suited(name: str, data: FigureData) -> bool:
-    """Whether `auto` draws a figure: a curve needs several points."""
-    can_be_drawn: bool = FIGURES.load(name).can_be_drawn(data)
-    return can_be_drawn and (name != "known-rows" or has_several_points(data))
+def page_figures(data: FigureData, asked: str) -> tuple[list[tuple[str, str]], list[str]]:
+    """Title and SVG of each figure, and notes on those that cannot be drawn."""
+    names = chosen_figures(asked, data)
+    try:
+        with drawing():
+            return parts_and_faults({f"figure {name}": partial(_page_figure, name, data) for name in names})
+    except RunError as error:
+        return [], [f"No figures: {error}"]
 
 
-def page_figures(data: FigureData, chosen: str) -> tuple[list[tuple[str, str]], list[str]]:
-    """Title and SVG of every figure that applies, and notes on those that cannot be drawn."""
-    names = [name for name in FIGURES.names if is_suited(name, data)] if chosen == AUTO else [chosen]
-    drawn: list[tuple[str, str]] = []
-    notes: list[str] = []
-    for name in names:
-        figure: Figure = FIGURES.load(name)
-        if figure.can_be_drawn(data):
-            try:
-                with drawing():
-                    drawn.append((figure.title, inline_svg(figure.draw(data), name, figure.title)))
-            except RunError as error:
-                return [], [f"No figures: {error}"]
-            except S2blError as error:
-                notes.append(f"No figure {name}: {error}")
-    return drawn, notes
+def _page_figure(name: str, data: FigureData) -> tuple[str, str]:
+    figure = FIGURES.load(name)
+    return figure.title, inline_svg(figure.draw(data), name, figure.title)

@@ -16,10 +16,9 @@ from s2bl_cli.contract.scores import SCHEMA
 from s2bl_cli.errors import ContractError, one_line
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
 from s2bl_cli.objectives.methods import METHODS
-from s2bl_cli.reporting.keys import in_words, key_phrase, key_text, row_order
 from s2bl_cli.reporting.quantities import HEALTH, VERDICTS, quantity
 from s2bl_cli.reporting.selection import REFERENCES, is_reference
-from s2bl_cli.reporting.table import Cell, TableRequest
+from s2bl_cli.reporting.table import Cell, TableRequest, in_words, key_phrase, key_text, row_order
 
 _OUTCOMES = ("known", "missing")
 _OF_THE_LOG = ("dataset", "tau", "logging_model", "logs.dataset", "logs.tau")  # in the row's keys, or in `trained_on`

@@ -8,11 +8,13 @@ from s2bl_cli.settings import Between, check_settings, setting
 
 AUTO = "auto"
 PAPER = "paper"
+FIGURE_PANEL = "Figures"
+CLAIM_PANEL = "Claims (exit code 1 if one fails)"
 
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """Which table of which numbers, in which form."""
+    """Which table of which numbers in which format, which figure, and what the scores are compared with."""
 
     table: str = setting(
         AUTO, "Shape of the table; auto: chosen by what is in the scores", choices=lambda: (AUTO, *TABLES.names)
@@ -30,38 +32,26 @@ class ReportSettings:
         None, "Published numbers to show beside ours, with the difference", choices=lambda: (PAPER,)
     )
     significance: bool = setting(False, "Mark the cells that differ from the best of their row beyond noise")
+    plot: str | None = setting(None, "Draw a figure into a .svg, .png or .pdf file", metavar="FILE", panel=FIGURE_PANEL)
+    figure: str = setting(
+        AUTO,
+        "Figure that --plot draws; auto: chosen by what is in the files",
+        choices=lambda: (AUTO, *FIGURES.names),
+        panel=FIGURE_PANEL,
+    )
+    baseline: str | None = setting(
+        None, "Fail (exit code 1) if a score is worse than in this file", metavar="SCORES", panel=CLAIM_PANEL
+    )
+    tolerance: float = setting(
+        0.0,
+        "How much worse than --baseline a score may be, in the table's unit (percent for accuracies)",
+        rule=Between(0),
+        panel=CLAIM_PANEL,
+    )
 
     def __post_init__(self) -> None:
         check_settings(self)
         if self.against is not None and self.table != AUTO:
             raise SettingError(f"--against {self.against} has a table of its own: leave out --table {self.table}")
-
-
-@dataclass(frozen=True)
-class FigureSettings:
-    """Which figure."""
-
-    plot: str | None = setting(None, "Draw a figure into a .svg, .png or .pdf file", metavar="FILE")
-    figure: str = setting(
-        AUTO, "Figure that --plot draws; auto: chosen by what is in the files", choices=lambda: (AUTO, *FIGURES.names)
-    )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
-
-
-@dataclass(frozen=True)
-class ClaimSettings:
-    """What the scores must bear out."""
-
-    baseline: str | None = setting(None, "Fail (exit code 1) if a score is worse than in this file", metavar="SCORES")
-    tolerance: float = setting(
-        0.0,
-        "How much worse than --baseline a score may be, in the table's unit (percent for accuracies)",
-        rule=Between(0),
-    )
-
-    def __post_init__(self) -> None:
-        check_settings(self)
         if self.tolerance and self.baseline is None:
             raise SettingError("--tolerance goes with --baseline: --baseline old.parquet --tolerance 0.5")

@@ -22,9 +22,8 @@ from s2bl_cli.contract.settings_text import MAX_LENGTH, decode_settings, encode_
 from s2bl_cli.errors import ContractError
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
 from s2bl_cli.registry import FIGURES
-from s2bl_cli.reporting import keys, runs, selection
-from s2bl_cli.reporting.figures.figure import FigureData
-from s2bl_cli.reporting.figures.style import drawing
+from s2bl_cli.reporting import runs, selection, table
+from s2bl_cli.reporting.figures.figure import FigureData, drawing
 from s2bl_cli.reporting.selection import with_settings
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -203,7 +202,7 @@ def test_a_baseline_that_lacks_the_column_is_told(run: Run, tmp_path: Path) -> N
 def gamma(monkeypatch: pytest.MonkeyPatch) -> None:
     """A hyperparameter that someone declared."""
     declared = {**declared_hyperparameters(), "gamma": SimpleNamespace(name="gamma", symbol="γ")}
-    for module in (keys, runs, selection):
+    for module in (table, runs, selection):
         monkeypatch.setattr(module, "declared_hyperparameters", lambda: declared)
 
 

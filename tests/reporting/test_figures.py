@@ -21,8 +21,16 @@ from s2bl_cli.contract.scores import LOGGING_POLICY, SCHEMA, Score, write_scores
 from s2bl_cli.errors import SettingError
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import FIGURES
-from s2bl_cli.reporting.figures.figure import FigureData, LogPropensities
-from s2bl_cli.reporting.figures.style import MAX_PANELS, drawing, inline_svg, looks, panels, saved
+from s2bl_cli.reporting.figures.figure import (
+    MAX_PANELS,
+    FigureData,
+    LogPropensities,
+    drawing,
+    inline_svg,
+    looks,
+    panels,
+    saved,
+)
 from s2bl_cli.reporting.selection import selected_scores, with_settings
 
 MAGIC = {"svg": b"<?xml", "png": b"\x89PNG", "pdf": b"%PDF"}

@@ -9,12 +9,11 @@ from collections.abc import Sequence
 import polars as pl
 
 from s2bl_cli.errors import one_line
-from s2bl_cli.reporting.figures.figure import Drawing, Figure, FigureData
-from s2bl_cli.reporting.figures.style import legend_below, looks, panels
-from s2bl_cli.reporting.keys import key_phrase, key_text
+from s2bl_cli.reporting.figures.figure import Drawing, Figure, FigureData, legend_below, looks, panels
 from s2bl_cli.reporting.quantities import quantity, words_of
 from s2bl_cli.reporting.runs import aggregated, arranged, what_differs
 from s2bl_cli.reporting.selection import is_reference, of_metrics
+from s2bl_cli.reporting.table import key_phrase, key_text
 from s2bl_cli.reporting.tables.grid import column_titles, with_ratio
 
 _PANEL = ("dataset", "tau", "model")
@@ -70,7 +69,7 @@ def has_fixed_known(data: FigureData) -> bool:
     return any(name == "rho" or name.startswith("mask.") for name in what_differs(varied, panel))
 
 
-def has_several_points(data: FigureData) -> bool:
+def _has_several_points(data: FigureData) -> bool:
     """Whether some method has a line, and not a point."""
     learned = _learned(data)
     return bool((learned.select(pl.col(_x(learned)).n_unique().over(*_PANEL, "method")) > 1).to_series().any())
@@ -95,6 +94,7 @@ KNOWN_ROWS = Figure(
     "--figure missing-ratio)",
     _has_known_rows,
     lambda data: _draw(data.scores, data.metric, _PANEL, _x(_learned(data))),
+    _has_several_points,
 )
 MISSING_RATIO = Figure(
     "Accuracy against the ratio of missing to known rows; bars are the standard deviation over seeds",

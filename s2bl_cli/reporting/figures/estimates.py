@@ -5,8 +5,7 @@ from typing import Any
 import polars as pl
 
 from s2bl_cli.reporting.figures.curves import panel_title
-from s2bl_cli.reporting.figures.figure import Axes, Drawing, Figure, FigureData
-from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, panels
+from s2bl_cli.reporting.figures.figure import REFERENCE_COLOUR, Axes, Drawing, Figure, FigureData, legend_below, panels
 from s2bl_cli.reporting.quantities import ESTIMATORS, TRUE_RISK, short_title
 from s2bl_cli.reporting.runs import aggregated, arranged, row_keys
 from s2bl_cli.reporting.selection import metrics_of, of_metrics, with_truth

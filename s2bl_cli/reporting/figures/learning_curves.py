@@ -3,8 +3,7 @@
 import polars as pl
 
 from s2bl_cli.errors import ContractError, one_line
-from s2bl_cli.reporting.figures.figure import Drawing, Figure, FigureData
-from s2bl_cli.reporting.figures.style import legend_below, looks, panels
+from s2bl_cli.reporting.figures.figure import Drawing, Figure, FigureData, legend_below, looks, panels
 from s2bl_cli.reporting.runs import aggregated, with_columns
 
 _FIRST = ("loss", "risk", "regulariser")

@@ -5,8 +5,7 @@ from typing import Any
 import numpy as np
 
 from s2bl_cli.errors import one_line
-from s2bl_cli.reporting.figures.figure import Drawing, Figure, FigureData
-from s2bl_cli.reporting.figures.style import legend_below, log_axis, panels
+from s2bl_cli.reporting.figures.figure import Drawing, Figure, FigureData, legend_below, log_axis, panels
 
 BINS = 40
 

@@ -10,8 +10,16 @@ import polars as pl
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.reporting.figures.curves import panel_title
-from s2bl_cli.reporting.figures.figure import Axes, Drawing, Figure, FigureData
-from s2bl_cli.reporting.figures.style import REFERENCE_COLOUR, legend_below, log_axis, panels
+from s2bl_cli.reporting.figures.figure import (
+    REFERENCE_COLOUR,
+    Axes,
+    Drawing,
+    Figure,
+    FigureData,
+    legend_below,
+    log_axis,
+    panels,
+)
 from s2bl_cli.reporting.quantities import WEIGHT_MAX, WEIGHT_SHARE
 from s2bl_cli.reporting.runs import aggregated, arranged
 from s2bl_cli.reporting.selection import metrics_of, of_metrics

@@ -4,8 +4,7 @@ import csv
 import io
 
 from s2bl_cli.errors import one_line
-from s2bl_cli.reporting.keys import Key, key_text
-from s2bl_cli.reporting.table import Cell, Report
+from s2bl_cli.reporting.table import Cell, Key, Report, key_text
 
 _CELL = ("mean", "std", "runs", "stderr", "low", "high", "text", "best", "second", "differs")
 

@@ -7,9 +7,8 @@ from html import escape
 
 from s2bl_cli import __version__
 from s2bl_cli.errors import one_line
-from s2bl_cli.reporting.keys import key_text
 from s2bl_cli.reporting.quantities import VERDICTS
-from s2bl_cli.reporting.table import Cell, Health, Report, Table
+from s2bl_cli.reporting.table import Cell, Health, Report, Table, key_text
 
 _STYLE = """
 :root { color-scheme: light dark; --line: #8886; --soft: #8881; }

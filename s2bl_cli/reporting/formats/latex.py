@@ -4,8 +4,7 @@ import re
 import unicodedata
 
 from s2bl_cli.errors import one_line
-from s2bl_cli.reporting.keys import key_text
-from s2bl_cli.reporting.table import Cell, Report, Table
+from s2bl_cli.reporting.table import Cell, Report, Table, key_text
 
 _HEAD = "% \\usepackage{booktabs}\n% \\usepackage{graphicx}"
 _SPECIAL = {

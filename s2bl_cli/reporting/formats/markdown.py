@@ -1,8 +1,7 @@
 """Markdown, made for pasting: aligned in plain text too."""
 
 from s2bl_cli.errors import one_line
-from s2bl_cli.reporting.keys import key_text
-from s2bl_cli.reporting.table import Cell, Report, Table
+from s2bl_cli.reporting.table import Cell, Report, Table, key_text
 
 
 def render(report: Report) -> str:
