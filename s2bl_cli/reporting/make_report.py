@@ -232,7 +232,7 @@ def make_claims(frame: pl.DataFrame, name: str, asked: TableRequest, request: Re
 
 
 def chosen_figures(asked: str, data: FigureData) -> list[str]:
-    """The figure that is asked for, else those that apply, the most telling first."""
+    """The figure that is asked for, else those that apply, the most informative first."""
     if asked == AUTO:
         return [name for name in FIGURES.names if FIGURES.load(name).applies(data)]
     figure = FIGURES.load(asked)

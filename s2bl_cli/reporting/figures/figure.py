@@ -88,10 +88,10 @@ class Figure:
     needs: str  # in words
     can_be_drawn: Callable[[FigureData], bool]
     draw: Callable[[FigureData], Drawing]
-    is_telling: Callable[[FigureData], bool] = lambda data: True  # else it is drawn only if it is asked for
+    is_informative: Callable[[FigureData], bool] = lambda data: True  # else it is drawn only if it is asked for
 
     def applies(self, data: FigureData) -> bool:
-        return self.can_be_drawn(data) and self.is_telling(data)
+        return self.can_be_drawn(data) and self.is_informative(data)
 
 
 def looks(methods: Mapping[str, str]) -> dict[str, dict[str, Any]]:
