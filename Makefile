@@ -1,6 +1,6 @@
 # make demo         install into .venv, then run the whole path on the embedded sample
 # make test         install into .venv, then run the tests
-# make check        lint, types, docs, prose
+# make check        lint, types, docs, prose, links
 # make docs         write the generated parts of the documentation
 # make bench        speed and memory beside peers and floors
 # make wheel        build the wheel, install it into an empty environment and run it there
@@ -36,6 +36,7 @@ check: install
 	$(BIN)/mypy
 	$(BIN)/python docs/generate.py --check
 	$(BIN)/python docs/check_prose.py
+	$(BIN)/python docs/check_links.py
 
 docs: install
 	$(BIN)/python docs/generate.py

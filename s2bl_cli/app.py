@@ -65,6 +65,11 @@ class S2blGroup(TyperGroup):
         super().__init__(**attrs)
         self.commands = {name: TyperCommand(name, help=entry.summary) for name, entry in VERBS.entries.items()}
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        from s2bl_cli.commands.help_pages import group_page
+
+        formatter.write(group_page(ctx, {name: entry.summary for name, entry in VERBS.entries.items()}))
+
     def resolve_command(self, ctx: Any, args: list[str]) -> tuple[str | None, Any, list[str]]:
         name, command, rest = super().resolve_command(ctx, args)
         return name, command if name is None else verb_command(name), rest
@@ -200,10 +205,16 @@ def _print_version(is_requested: bool) -> None:
 def _top(
     version: Annotated[
         bool,
-        typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version),
+        typer.Option("--version", help="Print the version and exit", is_eager=True, callback=_print_version),
     ] = False,
 ) -> None:
-    """Learn policies from logged decisions whose feedback is partly missing."""
+    """Learn policies from logged decisions whose feedback is partly missing.
+
+    Examples:
+    s2bl inspect logs.parquet
+    s2bl train logs.parquet -o policy.safetensors
+    s2bl evaluate policy.safetensors --logs test.parquet -o scores.parquet
+    """
 
 
 def main() -> None:

@@ -1,7 +1,10 @@
-"""Errors in the user's input. Imports nothing.
+"""Errors in the user's input. Imports nothing of s2bl.
 
 Each message is one line: subject, rule, value found, what to do. Only `app.py` prints it and exits with code 2.
 """
+
+from collections.abc import Iterable
+from difflib import get_close_matches
 
 
 class S2blError(Exception):
@@ -35,3 +38,13 @@ def one_line(text: object, limit: int = 200) -> str:
     flat = "".join(c if c.isprintable() else " " for c in str(text))
     flat = " ".join(flat.split())
     return flat if len(flat) <= limit else flat[: limit - 1] + "…"
+
+
+def did_you_mean(word: str, names: Iterable[str], option: str = "") -> str:
+    """`; did you mean --reward-column click?` after a misspelt name. Empty if no name is close to it."""
+    by_lower = {name.lower(): name for name in names}
+    nearest = get_close_matches(word.lower(), by_lower, n=1, cutoff=0.7)
+    if not nearest:
+        return ""
+    name = one_line(by_lower[nearest[0]], 60)
+    return f"; did you mean {option} {name}?" if option else f"; did you mean {name}?"

@@ -11,7 +11,6 @@ files, and `--columns` overrides `--config`. Values are checked as if they were 
 """
 
 import dataclasses
-import difflib
 import tomllib
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -19,7 +18,7 @@ from typing import Any
 import typer
 
 from s2bl_cli.contract.logs.columns import LogColumns
-from s2bl_cli.errors import SettingError, one_line
+from s2bl_cli.errors import SettingError, did_you_mean, one_line
 from s2bl_cli.settings import flag
 
 _NOT_FROM_FILES = ("config", "columns_file", "common_help")
@@ -82,8 +81,7 @@ def _read_document(source: str, name: str) -> dict[str, Any]:
 
 def _suggestion(key: str, options: Collection[Any]) -> str:
     names = [name.lstrip("-") for option in options for name in option.opts]
-    matches = difflib.get_close_matches(key.replace("_", "-"), names, n=1)
-    return f", did you mean {matches[0]}?" if matches else ""
+    return did_you_mean(key.replace("_", "-"), names)
 
 
 def _is_valid(value: Any, parameter: Any) -> bool:

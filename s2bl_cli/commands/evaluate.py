@@ -23,7 +23,8 @@ from s2bl_cli.policies.run_settings import RunSettings
 Policies = Annotated[
     list[str],
     typer.Argument(
-        help="Policy files from s2bl train, Parquet files of action probabilities, logging, or uniform",
+        help="Policy files from s2bl train (files, globs or folders), Parquet files of action probabilities, logging, "
+        "or uniform",
         metavar="POLICY",
         show_default=False,
     ),

@@ -23,6 +23,8 @@ _METAVARS: dict[Any, str] = {int: "INT", float: "FLOAT", str: "TEXT"}
 _DEFAULT = " (default: "
 _FEW_CHOICES = 60  # characters; longer lists are only in the docs
 
+Panels = dict[str, list[tuple[str, str]]]  # title → names and help of each row
+
 
 class HelpCommand(TyperCommand):
     """A command whose `--help` prints the whole page."""
@@ -44,21 +46,35 @@ def common_page(ctx: typer.Context) -> str:
     panels = _panels(ctx)
     common = {panel: rows for panel, rows in panels.items() if panel in ("Arguments", COMMON)}
     closing = f"All options: {ctx.command_path} --help\n" if len(common) < len(panels) else ""
-    return _page(ctx, [summary], examples, common) + (f"\n{closing}" if closing else "")
+    return _page(_usage(ctx, panels), [summary], examples, common) + (f"\n{closing}" if closing else "")
 
 
 def whole_page(ctx: typer.Context) -> str:
     """The full page: summary, description, examples and every option in its panel."""
     summary, description, examples = _parts(ctx.command.callback)
-    return _page(ctx, [summary, *description], examples, _panels(ctx))
+    panels = _panels(ctx)
+    return _page(_usage(ctx, panels), [summary, *description], examples, panels)
 
 
-def _page(
-    ctx: typer.Context, paragraphs: Sequence[str], examples: Sequence[str], panels: dict[str, list[tuple[str, str]]]
-) -> str:
+def group_page(ctx: typer.Context, commands: dict[str, str]) -> str:
+    """The page of `s2bl` itself: its commands with their summaries, and its options."""
+    summary, _, examples = _parts(ctx.command.callback)
+    options = [(", ".join(option.opts), option.help.rstrip(".")) for option in ctx.command.params]  # type: ignore[attr-defined]
+    panels = {
+        "Commands": [(name, text.rstrip(".")) for name, text in commands.items()],
+        "Options": [*options, ("-h, --help", "Show this page")],
+    }
+    closing = f"Options of a command: {ctx.command_path} COMMAND -h (common) or --help (all)\n"
+    return _page(f"{ctx.command_path} [OPTIONS] COMMAND", [summary], examples, panels) + f"\n{closing}"
+
+
+def _usage(ctx: typer.Context, panels: Panels) -> str:
+    return " ".join([ctx.command_path, "[OPTIONS]", *(names for names, _ in panels.get("Arguments", []))])
+
+
+def _page(usage: str, paragraphs: Sequence[str], examples: Sequence[str], panels: Panels) -> str:
     width = page_width()
-    arguments = " ".join(names for names, _ in panels.get("Arguments", []))
-    blocks = [wrapped(f"Usage: {ctx.command_path} [OPTIONS] {arguments}".rstrip(), width, "  ")]
+    blocks = [wrapped(f"Usage: {usage}", width, "  ")]
     blocks += [wrapped(paragraph, width) for paragraph in paragraphs]
     if examples:
         blocks.append("\n".join([_EXAMPLES, *(f"  {example}" for example in examples)]))
@@ -77,10 +93,10 @@ def _parts(command: Any) -> tuple[str, list[str], list[str]]:
     return summary, description, examples
 
 
-def _panels(ctx: typer.Context) -> dict[str, list[tuple[str, str]]]:
+def _panels(ctx: typer.Context) -> Panels:
     """Names and help of every parameter by panel, arguments and common options first."""
     hints = {name: p.annotation for name, p in inspect.signature(ctx.command.callback).parameters.items()}  # type: ignore[arg-type]
-    panels: dict[str, list[tuple[str, str]]] = {"Arguments": [], COMMON: []}
+    panels: Panels = {"Arguments": [], COMMON: []}
     for parameter in ctx.command.params:
         is_option = parameter.opts[0].startswith("-")
         panel = "Arguments" if not is_option else getattr(parameter, "rich_help_panel", None) or COMMON

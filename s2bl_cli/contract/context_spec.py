@@ -1,7 +1,7 @@
 """The dtype and shape of a context."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,12 +37,24 @@ class ContextSpec:
         same_names = self.names == other.names or not self.names or not other.names
         return (self.dtype, self.shape) == (other.dtype, other.shape) and same_names
 
-    def described(self) -> str:
-        """With the feature names, to distinguish specs of the same shape."""
-        return f"{self} ({', '.join(self.names)})" if self.names else str(self)
+    def difference(self, other: "ContextSpec", whose: str) -> str:
+        """Which features differ, for specs that do not fit. `whose` contexts are the other ones."""
+        if not self.names or not other.names or self.dtype != other.dtype:
+            return f"its contexts are {self}, {whose} are {other}"
+        missing = [name for name in self.names if name not in other.names]
+        unknown = [name for name in other.names if name not in self.names]
+        if not missing and not unknown:
+            return f"its context columns are {_listed(self.names)}, {whose} are {_listed(other.names)}: another order"
+        parts = [f"lack {_listed(missing)}"] if missing else []
+        parts += [f"have {_listed(unknown)}, unknown to the policy"] if unknown else []
+        return f"{whose} contexts {' and '.join(parts)}"
 
     def encode(self) -> dict[str, Any]:
         return {"dtype": self.dtype, "shape": list(self.shape), **({"names": list(self.names)} if self.names else {})}
+
+
+def _listed(names: Sequence[str]) -> str:
+    return one_line(", ".join(names), 120)
 
 
 def decode_context_spec(value: Any, subject: str) -> ContextSpec:

@@ -73,7 +73,7 @@ def open_inputs(names: Sequence[str], *, folders: bool = False) -> Iterator[list
                 files.append(InputFile("stdin", stack.enter_context(_stdin()), "stdin"))
             else:
                 folder = name if os.path.isdir(name) else None
-                for path in _expand(name, folders=folders):
+                for path in expand(name, "*.parquet" if folders else None):
                     # From the path, not from the name: one_line truncates long paths.
                     base_name = one_line(Path(path).name, 255)
                     files.append(InputFile(one_line(path), stack.enter_context(_seekable(path)), base_name, folder))
@@ -89,18 +89,20 @@ def open_input(name: str) -> Iterator[InputFile]:
         yield files[0]
 
 
-def _expand(name: str, *, folders: bool) -> list[str]:
+def expand(name: str, in_folders: str | None) -> list[str]:
+    """The files that a name, glob or folder stands for. `in_folders` is the pattern of files in a folder; without it,
+    folders are refused."""
     path = Path(name)
     if os.path.isdir(name):  # not Path.is_dir, which raises for a name too long for the system
-        if not folders:
+        if in_folders is None:
             raise InputFileError(f"{one_line(name)} is a folder, but a file is needed here")
         paths = sorted(
             str(p)
-            for p in path.rglob("*.parquet")
+            for p in path.rglob(in_folders)
             if not any(part.startswith(".") for part in p.relative_to(path).parts)
         )
         if not paths:
-            raise InputFileError(f"{one_line(name)} is a folder without *.parquet files")
+            raise InputFileError(f"{one_line(name)} is a folder without {in_folders} files")
         return paths
     if os.path.exists(name) or not glob.has_magic(name):
         return [name]

@@ -43,7 +43,7 @@ class NetworkSpec:
         if self.actions != actions:
             return f"its number of actions is {self.actions}, {whose} is {actions}"
         if not self.context.fits(context):
-            return f"its contexts are {one_line(self.context.described())}, {whose} are {one_line(context.described())}"
+            return self.context.difference(context, whose)
         return None
 
 

@@ -20,6 +20,7 @@ import pyarrow.parquet as pq
 from s2bl_cli.console import counted
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.input_files import InputFile
+from s2bl_cli.contract.logs.columns import missing_column
 from s2bl_cli.contract.logs.decoding import stream_batches
 from s2bl_cli.contract.logs.schema import SPLITS
 from s2bl_cli.contract.parquet_files import open_parquet
@@ -165,9 +166,8 @@ def _columns(schema: pl.Schema, settings: DatasetSettings, cost_columns: frozens
     """Determine the roles of the columns from the settings, and check them."""
     label, existing = settings.label_column, one_line(", ".join(schema), 160)
     if label not in schema:
-        raise ContractError(
-            f"{subject}: no column {label!r} to predict: name it with --label-column (the columns are {existing})"
-        )
+        fault = missing_column(label, "label", "--label-column", tuple(schema))
+        raise ContractError(f"{subject}: {fault} (its columns: {existing})")
     if schema[label].is_nested():
         raise ContractError(
             f"{subject}: column {label!r} must be numbers, text or dates, found {schema[label]}: "
@@ -178,11 +178,12 @@ def _columns(schema: pl.Schema, settings: DatasetSettings, cost_columns: frozens
         matched = [name for name in schema if name == pattern or fnmatch.fnmatchcase(name, pattern)]
         dropped += [name for name in matched if name != label]
         if not matched or matched == [label]:
-            reason = "it is the label column" if matched else f"no such column (the columns are {existing})"
+            reason = "it is the label column" if matched else f"no such column (its columns: {existing})"
             raise ContractError(f"{subject}: --drop-columns {one_line(pattern, 60)!r} drops nothing: {reason}")
     split: str | None = settings.split_column
     if split != "split" and split and split not in schema:
-        raise ContractError(f"{subject}: no column {split!r} for --split-column (the columns are {existing})")
+        fault = missing_column(split, "split", "--split-column", tuple(schema))
+        raise ContractError(f"{subject}: {fault} (its columns: {existing})")
     if not split or split not in schema or split in dropped:
         split = None
     elif schema[split].is_nested():

@@ -2,18 +2,21 @@
 a score that their lineages have: what was trained on which data, and how."""
 
 import hashlib
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from s2bl_cli.contract.atomic import STANDARD_STREAM
+from s2bl_cli.contract.input_files import expand
 from s2bl_cli.contract.lineage import Source, Step, all_sources
 from s2bl_cli.contract.logs.reading import Log
-from s2bl_cli.contract.policies import LoadedPolicy, read_policy
+from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, read_policy
 from s2bl_cli.contract.probabilities import ProbabilityFile, is_probability_file, open_probabilities
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.contract.settings_text import encode_settings, named_settings, step_settings, train_settings
-from s2bl_cli.errors import ContractError
+from s2bl_cli.errors import ContractError, one_line
 from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.objectives.methods import method_name
 
@@ -60,8 +63,14 @@ UNIFORM_CANDIDATE = Candidate(UNIFORM)
 def open_candidates(names: Sequence[str]) -> Iterator[list[Candidate]]:
     """The policies by their names, each once, and the logging policy last, whether it was named or not."""
     with ExitStack() as stack:
-        candidates = [_candidate(name, stack) for name in dict.fromkeys(names) if name != LOGGING]
+        expanded = [path for name in names for path in _paths(name)]
+        candidates = [_candidate(name, stack) for name in dict.fromkeys(expanded) if name != LOGGING]
         yield [*candidates, LOGGING_CANDIDATE]
+
+
+def _paths(name: str) -> list[str]:
+    """The files of a folder or glob. Words and - stay as they are."""
+    return [name] if name in (LOGGING, UNIFORM, STANDARD_STREAM) else expand(name, "*.safetensors")
 
 
 def _candidate(name: str, stack: ExitStack) -> Candidate:
@@ -85,16 +94,26 @@ def check_fit(candidates: Sequence[Candidate], log: Log, rows: SelectedRows) -> 
                 log.spec.actions, log.spec.context, log.spec.action_names, "the log's"
             )
             if mismatch is not None:
-                raise ContractError(
-                    f"{candidate.name} does not fit {log.name}: {mismatch}; "
-                    f"evaluate a policy on logs of the kind it was trained on"
-                )
+                remedy = _remedy(candidate.loaded.policy.network, log)
+                raise ContractError(f"{candidate.name} does not fit {log.name}: {mismatch}; {remedy}")
         if (file := candidate.probabilities) is not None and file.rows not in (rows.sample.rows, len(rows.mask)):
             raise ContractError(
                 f"{file.name} does not fit {log.name}: it has {file.rows:,} rows, but {rows.sample.rows:,} are scored "
                 f"(split {rows.split}) of {len(rows.mask):,}; give one row of probabilities "
                 f"per row of the log, in its order"
             )
+
+
+def _remedy(network: NetworkSpec, log: Log) -> str:
+    """What to type if a policy does not fit a log."""
+    if network.actions > log.spec.actions:
+        return f"if some actions were never logged, pass --actions {network.actions}"
+    if network.actions < log.spec.actions:
+        return f"train the policy again with --actions {log.spec.actions}"
+    has_feature_columns = log.lineages[0] is None and bool(log.spec.context.names)
+    if has_feature_columns and network.context.names and not network.context.fits(log.spec.context):
+        return f"pass --context-columns {shlex.quote(one_line(','.join(network.context.names), 400))}"
+    return "evaluate a policy on logs of the kind it was trained on"
 
 
 def trained_on(candidate: Candidate, log: Log, rows: SelectedRows) -> bool:

@@ -14,7 +14,7 @@ from s2bl_cli.contract.scores import BIN
 from s2bl_cli.inspection.checkpoints import CheckpointFacts
 from s2bl_cli.inspection.files import Facts
 from s2bl_cli.inspection.histories import HistoryFacts
-from s2bl_cli.inspection.logs import ActionFacts, CostRange, LogFacts, SplitFacts
+from s2bl_cli.inspection.logs import ActionFacts, FeedbackRange, LogFacts, SplitFacts
 from s2bl_cli.inspection.policies import PolicyFacts
 from s2bl_cli.inspection.scores import ScoresFacts, ValueFacts
 
@@ -77,10 +77,10 @@ def _describe_log(console: Console, log: LogFacts) -> None:
         name: (f"{split.rows:,}", f"{split.known:,}", f"{split.missing:,}", _number(split.rho))
         for name, split in splits.items()
     }
-    costs = {name: _numbers(split.cost, 5) for name, split in splits.items() if split.cost}
+    known_feedback = {name: _numbers(split.feedback, 5) for name, split in splits.items() if split.feedback}
     propensities = {name: _numbers(split.propensity, 3) for name, split in splits.items() if split.propensity}
     _print_by_split(console, "Feedback", ("rows", "known", "missing", "ρ"), feedback)
-    _print_by_split(console, "Known costs", ("lowest", "mean", "highest"), costs)
+    _print_by_split(console, f"Known {log.feedback_kind}s", ("lowest", "mean", "highest"), known_feedback)
     _print_by_split(console, "Propensities", ("min", "1%", "10%", "50%", "90%", "99%", "max"), propensities)
     for name, split in list(splits.items())[:1]:  # the train rows, if there are any
         _print_bars(console, f"Propensities of the {name} rows", split.histogram)
@@ -93,7 +93,7 @@ def _print_by_split(console: Console, title: str, columns: Sequence[str], cells:
         _print_table(console, ("split", *columns), [(name, *row) for name, row in cells.items()], text=1)
 
 
-def _numbers(values: CostRange | Quantiles, digits: int) -> tuple[str, ...]:
+def _numbers(values: FeedbackRange | Quantiles, digits: int) -> tuple[str, ...]:
     return tuple(_number(value, digits) for value in astuple(values))
 
 
@@ -126,14 +126,16 @@ def _print_actions(console: Console, title: str, split: SplitFacts, log: LogFact
         notes.append(f"the {MAX_TABLE_ROWS} most frequent of {split.actions_logged:,}")
     _heading(console, title + (f" ({'; '.join(notes)})" if notes else ""))
     figures = [
-        (f"{facts.rows:,}", f"{facts.share:.1%}", f"{facts.known:,}", _number(facts.mean_cost)) for facts in shown
+        (f"{facts.rows:,}", f"{facts.share:.1%}", f"{facts.known:,}", _number(facts.mean_feedback)) for facts in shown
     ]
     if names:
         titles = [f"{facts.action} {names[facts.action] if facts.action < len(names) else _UNKNOWN}" for facts in shown]
     else:
         titles = [f"{facts.action}" for facts in shown]
     rows = [(name, *row) for name, row in zip(titles, figures, strict=True)]
-    _print_table(console, ("action", "rows", "share", "known", "mean cost"), rows, text=1 if names else 0)
+    _print_table(
+        console, ("action", "rows", "share", "known", f"mean {log.feedback_kind}"), rows, text=1 if names else 0
+    )
 
 
 def _describe_policy(console: Console, policy: PolicyFacts) -> None:

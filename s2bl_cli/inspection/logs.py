@@ -20,6 +20,7 @@ from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.logs.schema import COLUMNS
 from s2bl_cli.errors import one_line
 
+COST, REWARD = "cost", "reward"  # kinds of feedback
 MAX_LISTED_ACTIONS = 1000  # limits the facts of a log with millions of actions
 
 
@@ -32,7 +33,7 @@ class ExtraColumn:
 
 
 @dataclass(frozen=True)
-class CostRange:
+class FeedbackRange:
     min: float
     mean: float
     max: float
@@ -44,7 +45,7 @@ class ActionFacts:
     rows: int
     share: float  # of the split's rows
     known: int
-    mean_cost: float | None  # over the known rows
+    mean_feedback: float | None  # over the known rows
 
 
 @dataclass(frozen=True)
@@ -55,7 +56,7 @@ class SplitFacts:
     known: int
     missing: int
     rho: float | None  # known / rows
-    cost: CostRange | None  # of the known rows
+    feedback: FeedbackRange | None  # of the known rows
     propensity: Quantiles | None
     histogram: list[Bar]  # of the propensities
     actions_logged: int  # actions with at least one row
@@ -73,6 +74,7 @@ class LogFacts:
     actions: int
     context: ContextSpec
     columns: list[str]  # of the contract
+    feedback_kind: str  # "reward" if the log was read with --reward-column, else "cost"
     extra_columns: list[ExtraColumn]
     ignored_columns: list[ExtraColumn]  # columns with a name of the contract that are not used
     action_names: list[str]  # of the first MAX_LISTED_ACTIONS actions; empty if the log has none
@@ -83,12 +85,13 @@ class LogFacts:
 
 
 class SplitTally:
-    """Counts the rows of one split, batch by batch."""
+    """Counts the rows of one split, batch by batch. Feedback is counted as the log has it, as rewards or as costs."""
 
-    def __init__(self, actions: int) -> None:
+    def __init__(self, actions: int, feedback_kind: str) -> None:
+        self._sign = -1 if feedback_kind == REWARD else 1  # cost = −reward
         self._rows = np.zeros(actions, np.int64)
         self._known = np.zeros(actions, np.int64)
-        self._cost = np.zeros(actions, np.float64)
+        self._feedback = np.zeros(actions, np.float64)  # summed over the known rows
         self._lowest = np.float32(np.inf)
         self._highest = np.float32(-np.inf)
         self._propensities = PropensityHistogram()
@@ -96,20 +99,21 @@ class SplitTally:
     def add(self, action: Ints, propensity: Floats, cost: Floats, known: Mask) -> None:
         np.add.at(self._rows, action, 1)
         np.add.at(self._known, action[known], 1)
-        np.add.at(self._cost, action[known], cost[known].astype(np.float64))
-        self._lowest = np.minimum(self._lowest, cost[known].min(initial=np.inf))
-        self._highest = np.maximum(self._highest, cost[known].max(initial=-np.inf))
+        feedback = self._sign * cost[known]
+        np.add.at(self._feedback, action[known], feedback.astype(np.float64))
+        self._lowest = np.minimum(self._lowest, feedback.min(initial=np.inf))
+        self._highest = np.maximum(self._highest, feedback.max(initial=-np.inf))
         self._propensities.add(propensity)
 
     def facts(self) -> SplitFacts:
         rows, known = int(self._rows.sum()), int(self._known.sum())
-        mean = float(self._cost.sum()) / max(1, known)
+        mean = float(self._feedback.sum()) / max(1, known)
         return SplitFacts(
             rows=rows,
             known=known,
             missing=rows - known,
             rho=known / rows if rows else None,
-            cost=CostRange(as_decimal(self._lowest), mean, as_decimal(self._highest)) if known else None,
+            feedback=FeedbackRange(as_decimal(self._lowest), mean, as_decimal(self._highest)) if known else None,
             propensity=self._propensities.quantiles(),
             histogram=self._propensities.bars(),
             actions_logged=int(np.count_nonzero(self._rows)),
@@ -126,7 +130,7 @@ class SplitTally:
                 rows=int(self._rows[action]),
                 share=float(self._rows[action] / rows),
                 known=int(self._known[action]),
-                mean_cost=float(self._cost[action] / self._known[action]) if self._known[action] else None,
+                mean_feedback=float(self._feedback[action] / self._known[action]) if self._known[action] else None,
             )
             for action in listed
         ]
@@ -134,7 +138,8 @@ class SplitTally:
 
 def inspect_log(files: Sequence[InputFile], columns: LogColumns, version: int | None, console: Console) -> LogFacts:
     log = Log(files, columns, verify=True)
-    train, test = SplitTally(log.spec.actions), SplitTally(log.spec.actions)
+    feedback_kind = COST if columns.reward_column is None else REWARD
+    train, test = SplitTally(log.spec.actions, feedback_kind), SplitTally(log.spec.actions, feedback_kind)
     done = 0
     with console.progress("reading", log.rows, "rows") as advance:
         for batch in log.batches(extra=True):
@@ -154,7 +159,8 @@ def inspect_log(files: Sequence[InputFile], columns: LogColumns, version: int | 
         rows=done,
         actions=log.spec.actions,
         context=log.spec.context,
-        columns=[name for name in COLUMNS if log.spec.has(name)],
+        columns=[feedback_kind if name == COST else name for name in COLUMNS if log.spec.has(name)],
+        feedback_kind=feedback_kind,
         extra_columns=_columns(log.spec.extra),
         ignored_columns=_columns(log.ignored_columns),
         action_names=[one_line(name, 200) for name in log.spec.action_names[:MAX_LISTED_ACTIONS]],

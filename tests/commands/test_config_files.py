@@ -76,7 +76,7 @@ def test_columns_are_given_once_for_all_commands(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("config", "message"),
     [
-        ("epoch = 2\n", "--config run.toml: no option --epoch, did you mean epochs? (see: s2bl train --help)"),
+        ("epoch = 2\n", "--config run.toml: no option --epoch; did you mean epochs? (see: s2bl train --help)"),
         ("epochs = 2\nzzz = 1\n", "--config run.toml: no option --zzz (see: s2bl train --help)"),
         ("epochs = true\n", "--config run.toml: epochs has an invalid value for --epochs: True"),
         ("epochs = {a = 1}\n", "--config run.toml: [epochs] is not the name of a command (see: s2bl train --help)"),

@@ -33,6 +33,20 @@ def test_no_line_is_wider_than_the_terminal_and_no_word_is_broken(verb: str, opt
     assert set(page.split()) <= set(help_of(verb, option, columns=100).split())
 
 
+@pytest.mark.parametrize("words", [["-h"], ["--help"], []])
+def test_the_help_of_s2bl_looks_like_that_of_its_commands(words: list[str]) -> None:
+    result = CliRunner().invoke(app, words, env={"COLUMNS": "80"})
+    page = result.output
+    assert page.startswith("Usage: s2bl [OPTIONS] COMMAND\n\nLearn policies from logged decisions")
+    assert max(map(len, page.splitlines())) <= 80
+    assert len(page.splitlines()) <= 40
+    for verb in VERBS.names:
+        assert f"{verb} {VERBS.entries[verb].summary.rstrip('.')}" in " ".join(page.split())
+    for option in ("--version", "--install-completion", "--show-completion", "-h, --help"):
+        assert re.search(rf"^  {option}  +[A-Z]", page, re.MULTILINE)
+    assert not re.search(r"[│╭<]", page)
+
+
 @pytest.mark.parametrize("verb", VERBS.names)
 def test_whole_help_has_every_option_once(verb: str) -> None:
     page = help_of(verb, "--help")

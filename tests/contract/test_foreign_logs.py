@@ -318,7 +318,9 @@ def test_all_schema_faults_are_told_in_one_message(tmp_path, write_plain):
         f"{path}: column 'action' must be whole numbers, found string (number the actions from 0, with the "
         "same mapping in every file; with polars: "
         "pl.col('action').replace_strict({'first': 0, 'second': 1})); "
-        "no column 'propensity' for the propensity: name it with --propensity-column; "
+        "no column 'propensity' for the propensity: name it with --propensity-column (if the log has none: have the "
+        "running system log the probability of each chosen action; if the actions were drawn uniformly at random, add "
+        "a column with 1/K for K actions; s2bl cannot use other logs without propensities); "
         "column 'cost' must be numbers, found string; "
         "column 'y' must be whole numbers, found string (name another with --label-column, or '' for none); "
         "column 'split' must be text, found int64 (name another with --split-column, or '' for none); "
@@ -409,8 +411,9 @@ def test_a_log_of_ours_is_not_doubted(tmp_path, write_log):
     ("flags", "told"),
     [
         ({"action_column": "arm"}, "no column 'arm' for the action: name it with --action-column"),
-        ({"cost_column": "loss"}, "no column 'loss' for the cost: name it with --cost-column or --reward-column"),
-        ({"reward_column": "gain"}, "no column 'gain' for the cost: name it with --cost-column or --reward-column"),
+        ({"cost_column": "loss"}, "no column 'loss' for the cost: name it with --cost-column"),
+        ({"reward_column": "gain"}, "no column 'gain' for the reward: name it with --reward-column"),
+        ({"propensity_column": "chance"}, "no column 'chance' for the propensity: name it with --propensity-column"),
         ({"label_column": "y"}, "no column 'y' for the label: name it with --label-column"),
         ({"split_column": "fold"}, "no column 'fold' for the split: name it with --split-column"),
     ],
@@ -418,6 +421,28 @@ def test_a_log_of_ours_is_not_doubted(tmp_path, write_log):
 def test_a_name_that_is_not_there(tmp_path, write_plain, flags, told):
     path = write_plain(tmp_path / "log.parquet")
     with pytest.raises(ContractError, match=whole(f"{path}: {told} (its columns: context, action, propensity, cost)")):
+        read(path, **flags)
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"reward_column": "clik"}, "no column 'clik' for the reward; did you mean --reward-column click?"),
+        ({"cost_column": "clicks"}, "no column 'clicks' for the cost; did you mean --cost-column click?"),
+        (
+            {"reward_column": "click", "label_column": "lable"},
+            "no column 'lable' for the label; did you mean --label-column label?",
+        ),
+        (
+            {"reward_column": "click", "context_columns": "agee"},
+            "no column 'agee' for the context; did you mean --context-columns age?",
+        ),
+    ],
+)
+def test_a_misspelt_name_is_answered_with_the_nearest_column(tmp_path, write_plain, flags, told):
+    path = write_plain(tmp_path / "log.parquet", cost=None, click=[0] * 4, label=[0] * 4, age=[1] * 4)
+    columns = "context, action, propensity, click, label, age"
+    with pytest.raises(ContractError, match=whole(f"{path}: {told} (its columns: {columns})")):
         read(path, **flags)
 
 

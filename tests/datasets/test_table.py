@@ -290,7 +290,7 @@ def test_label_only_in_test_rows_is_an_action_too(path: Path) -> None:
 def test_every_fault_of_a_table_is_reported(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     six = {"x": [1, 2, 3, 4, 5, 6], "label": list("ababab")}
     assert refusal(path, six, label_column="y") == (
-        "TABLE: no column 'y' to predict: name it with --label-column (the columns are x, label)"
+        "TABLE: no column 'y' for the label: name it with --label-column (its columns: x, label)"
     )
     assert refusal(path, {"label": list("ab")}) == (
         "TABLE: no numeric or text column is left as a feature: add one, or drop fewer columns"
@@ -302,7 +302,7 @@ def test_every_fault_of_a_table_is_reported(path: Path, monkeypatch: pytest.Monk
             "--split-column, or '' for a random split"
         )
     assert refusal(path, {**six, "split": SIX}, split_column="fold") == (
-        "TABLE: no column 'fold' for --split-column (the columns are x, label, split)"
+        "TABLE: no column 'fold' for the split: name it with --split-column (its columns: x, label, split)"
     )
     assert refusal(path, {**six, "label": SIX}, split_column="label") == (
         "TABLE: column 'label' cannot be both --label-column and --split-column: name two columns"
@@ -311,7 +311,7 @@ def test_every_fault_of_a_table_is_reported(path: Path, monkeypatch: pytest.Monk
         "TABLE: column 'label' must have at least two distinct values, found only a: choose another --label-column"
     )
     assert refusal(path, six, drop_columns="x,z_*") == (
-        "TABLE: --drop-columns 'z_*' drops nothing: no such column (the columns are x, label)"
+        "TABLE: --drop-columns 'z_*' drops nothing: no such column (its columns: x, label)"
     )
     assert refusal(path, six, drop_columns="label") == (
         "TABLE: --drop-columns 'label' drops nothing: it is the label column"

@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 
 from s2bl_cli.app import app
 from s2bl_cli.console import Console
+from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.logs.reading import LogArrays, open_logs
 from s2bl_cli.contract.policies import LoadedPolicy, read_policy, write_policy
 from s2bl_cli.contract.scores import LOGGING_POLICY, Score, read_scores
@@ -189,18 +190,74 @@ def test_many_policies_in_one_pass_are_each_alone(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("table", "line"),
     [
-        ([[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]], "its number of actions is 3, the log's is 2"),
-        ([[0.5, 0.5]] * 3, "its contexts are 3 float32, the log's are 2 float32"),
+        (
+            [[0.5, 0.3, 0.2], [0.2, 0.3, 0.5]],
+            "its number of actions is 3, the log's is 2; if some actions were never logged, pass --actions 3",
+        ),
+        ([[1.0], [1.0]], "its number of actions is 1, the log's is 2; train the policy again with --actions 2"),
+        (
+            [[0.5, 0.5]] * 3,
+            "its contexts are 3 float32, the log's are 2 float32; "
+            "evaluate a policy on logs of the kind it was trained on",
+        ),
     ],
-    ids=["actions", "contexts"],
+    ids=["fewer-actions-logged", "more-actions-logged", "contexts"],
 )
 def test_policy_of_another_kind_is_refused(tmp_path: Path, table: list[list[float]], line: str) -> None:
     log = write_arrays(tmp_path / "log.parquet", _rows(), 2)
     with pytest.raises(ContractError) as raised:
         _scores(log, table_policy(tmp_path / "p.safetensors", table))
-    assert str(raised.value) == (
-        f"p.safetensors does not fit {log}: {line}; evaluate a policy on logs of the kind it was trained on"
-    )
+    assert str(raised.value) == f"p.safetensors does not fit {log}: {line}"
+
+
+def _policy_of_columns(folder: Path, names: tuple[str, ...]) -> Path:
+    path = table_policy(folder / "p.safetensors", np.full((len(names), 2), 0.5))
+    policy = read_policy(str(path)).policy
+    network = replace(policy.network, context=ContextSpec("float32", (len(names),), names))
+    write_policy(replace(policy, network=network), str(path), force=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        (("b", "a"), "its context columns are b, a, the log's are a, b: another order; pass --context-columns b,a"),
+        (("a", "b", "c"), "the log's contexts lack c; pass --context-columns a,b,c"),
+        (("a",), "the log's contexts have b, unknown to the policy; pass --context-columns a"),
+        (
+            ("a", "c d"),
+            "the log's contexts lack c d and have b, unknown to the policy; pass --context-columns 'a,c d'",
+        ),
+    ],
+)
+def test_columns_that_differ_are_named(
+    tmp_path: Path, run: Callable[..., Any], columns: tuple[str, ...], line: str
+) -> None:
+    plain = {"a": [0.0, 1.0], "b": [1.0, 0.0], "action": [0, 1], "propensity": [0.5, 0.5], "cost": [0.0, 1.0]}
+    pq.write_table(pa.table(plain), tmp_path / "log.parquet")
+    _policy_of_columns(tmp_path, columns)
+    ran = run("evaluate", "p.safetensors", "--logs", "log.parquet", "--context-columns", "a,b")
+    assert (ran.code, ran.stderr) == (2, f"s2bl: p.safetensors does not fit log.parquet: {line}\n")
+
+
+@pytest.mark.parametrize("name", ["trained", "trained/*.safetensors"])
+def test_a_folder_or_glob_of_policies_is_scored(tmp_path: Path, run: Callable[..., Any], name: str) -> None:
+    write_arrays(tmp_path / "log.parquet", _rows(), 2)
+    (tmp_path / "trained").mkdir()
+    for policy in ("b.safetensors", "a.safetensors"):
+        table_policy(tmp_path / "trained" / policy, TABLE)
+    (tmp_path / "trained" / "curves.parquet").touch()
+    ran = run("evaluate", name, "--logs", "log.parquet", "--metrics", "labels", "-o", "scores.parquet", "--quiet")
+    assert (ran.code, ran.stderr) == (0, "")
+    names = pq.read_table(tmp_path / "scores.parquet")["policy"].to_pylist()
+    assert list(dict.fromkeys(names)) == ["a.safetensors", "b.safetensors", "logging-policy"]
+
+
+def test_a_folder_without_policies_is_refused(tmp_path: Path, run: Callable[..., Any]) -> None:
+    write_arrays(tmp_path / "log.parquet", _rows(), 2)
+    (tmp_path / "trained").mkdir()
+    ran = run("evaluate", "trained", "--logs", "log.parquet")
+    assert (ran.code, ran.stderr) == (2, "s2bl: trained is a folder without *.safetensors files\n")
 
 
 def _named_policy(folder: Path, names: tuple[str, ...]) -> Path:
@@ -433,5 +490,5 @@ def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
     assert runner.invoke(app, [*score, str(right), *flags]).exit_code == 0
     refused = runner.invoke(app, [*score, str(wrong), *flags, "--force"])
     assert refused.exit_code == 2
-    assert "its contexts are 2 float32 (f_a, f_b), the log's are 2 float32 (f_b, f_a)" in refused.stderr
+    assert "its context columns are f_a, f_b, the log's are f_b, f_a: another order" in refused.stderr
     assert runner.invoke(app, [*score, str(wrong), "--context-columns", "f_a,f_b", "--force"]).exit_code == 0

@@ -117,7 +117,7 @@ def expected_split(rows: LogArrays, chosen: Any) -> dict[str, Any]:
         "known": int(known.sum()),
         "missing": int((~known).sum()),
         "rho": pytest.approx(known.mean()),
-        "cost": {
+        "feedback": {
             "min": pytest.approx(cost[known].min()),
             "mean": pytest.approx(cost[known].mean()),
             "max": pytest.approx(cost[known].max()),
@@ -129,7 +129,7 @@ def expected_split(rows: LogArrays, chosen: Any) -> dict[str, Any]:
                 "rows": int((action == a).sum()),
                 "share": pytest.approx((action == a).mean()),
                 "known": int((known & (action == a)).sum()),
-                "mean_cost": pytest.approx(cost[known & (action == a)].mean()),
+                "mean_feedback": pytest.approx(cost[known & (action == a)].mean()),
             }
             for a in np.unique(action)
         ],
@@ -175,6 +175,7 @@ def test_a_log_says_what_it_is(tmp_path: Path) -> None:
         "actions": 4,
         "context": {"dtype": "uint8", "shape": [1, 4, 4], "names": []},
         "columns": ["context", "action", "propensity", "cost", "label", "split"],
+        "feedback_kind": "cost",
         "extra_columns": [],
         "ignored_columns": [],
         "action_names": [],
@@ -237,8 +238,8 @@ def test_a_log_without_any_feedback(tmp_path: Path) -> None:
     rows = dataclasses.replace(random_rows(50), known=np.zeros(50, bool))
     path = write_log(tmp_path / "log.parquet", rows)
     found = facts(path)["train"]
-    assert (found["known"], found["rho"], found["cost"]) == (0, 0.0, None)
-    assert {one["mean_cost"] for one in found["by_action"]} == {None}
+    assert (found["known"], found["rho"], found["feedback"]) == (0, 0.0, None)
+    assert {one["mean_feedback"] for one in found["by_action"]} == {None}
     assert "Known costs" not in said(path)
 
 
@@ -297,18 +298,23 @@ def test_a_foreign_log_with_other_names(tmp_path: Path) -> None:
     assert found["extra_columns"] == [{"name": "user", "type": "string"}]
     train = found["train"]
     assert (train["rows"], train["known"], train["missing"]) == (3, 2, 1)
-    assert train["cost"] == {"min": -1.0, "mean": -0.5, "max": 0.0}
+    assert found["feedback_kind"] == "reward"
+    assert found["columns"] == ["context", "action", "propensity", "reward"]
+    assert train["feedback"] == {"min": 0.0, "mean": 0.5, "max": 1.0}
     assert train["by_action"][1] == {
         "action": 2,
         "rows": 2,
         "share": pytest.approx(2 / 3),
         "known": 1,
-        "mean_cost": 0.0,
+        "mean_feedback": 0.0,
     }
     text = said(path, *names, "--reward-column", "click")
     assert "theirs.parquet: logs, made by another tool\n" in text
     assert "user (string)" in text
-    assert ["train", "-1", "-0.5", "0"] in [line.split() for line in text.splitlines()]  # not -0: a reward of 0
+    assert ["train", "0", "0.5", "1"] in [line.split() for line in text.splitlines()]
+    assert "\nKnown rewards\n" in text
+    assert "mean reward\n" in text
+    assert "cost" not in text.replace(str(tmp_path), "")
     assert "Made by" not in text
 
 

@@ -1,8 +1,9 @@
 """Column names of logs that other tools made. The command line imports this module, so it must stay light."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from s2bl_cli.errors import SettingError, one_line
+from s2bl_cli.errors import SettingError, did_you_mean, one_line
 from s2bl_cli.settings import Between, check_settings, setting
 
 MAX_ACTIONS = 1 << 24
@@ -56,3 +57,9 @@ class LogColumns:
                 f"found {one_line(self.context_shape, 60)!r}"
             )
         return tuple(int(part) for part in parts)
+
+
+def missing_column(source: str, role: str, option: str, existing: Sequence[str], remedy: str | None = None) -> str:
+    """The fault of a log without this column. `remedy` is what to pass if no column has a similar name."""
+    nearest = did_you_mean(source, existing, option)
+    return f"no column {source!r} for the {role}" + (nearest or f": name it with {remedy or option}")

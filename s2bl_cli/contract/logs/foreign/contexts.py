@@ -8,7 +8,7 @@ import numpy as np
 import pyarrow as pa
 
 from s2bl_cli.contract.context_spec import MAX_FEATURES, ContextSpec
-from s2bl_cli.contract.logs.columns import LogColumns
+from s2bl_cli.contract.logs.columns import LogColumns, missing_column
 from s2bl_cli.contract.logs.foreign.arrow_types import is_binary, is_number, is_number_list
 from s2bl_cli.contract.logs.schema import declared_context
 from s2bl_cli.errors import ContractError, one_line
@@ -34,7 +34,8 @@ def match_context(
     unmatched = [pattern for pattern, matching in by_pattern.items() if not matching]
     if unmatched or not patterns:
         missing = unmatched[0] if unmatched else names.context_columns
-        faults.append(f"no column {missing!r} for the context: name it with --context-columns, such as 'x_*'")
+        remedy = "--context-columns, such as 'x_*'"
+        faults.append(missing_column(missing, "context", "--context-columns", schema.names, remedy))
         return ContextMatch(None, (), None, "float32")
     shape = names.parsed_shape()
     if len(matched) == 1 and not is_number(schema.field(matched[0]).type):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 
 from s2bl_cli.contract.context_spec import ContextSpec
-from s2bl_cli.contract.logs.columns import LogColumns
+from s2bl_cli.contract.logs.columns import LogColumns, missing_column
 from s2bl_cli.contract.logs.foreign.arrow_types import is_binary, is_number, is_number_list, is_text
 from s2bl_cli.contract.logs.foreign.contexts import match_context
 from s2bl_cli.contract.logs.schema import COLUMNS, OPTIONAL, LogSpec
@@ -22,7 +22,12 @@ _RULES = {
     "pi0": "float32 binary or lists of numbers",
     "split": "text",
 }
-_FLAGS = {"action": "--action-column", "propensity": "--propensity-column", "cost": "--cost-column or --reward-column"}
+_NO_PROPENSITIES = (
+    "--propensity-column (if the log has none: have the running system log the probability of each chosen action; if "
+    "the actions were drawn uniformly at random, add a column with 1/K for K actions; s2bl cannot use other logs "
+    "without propensities)"
+)
+_REMEDIES = {"cost": "--cost-column or --reward-column", "propensity": _NO_PROPENSITIES}  # of the default names
 
 
 @dataclass(frozen=True)
@@ -90,7 +95,9 @@ def _match_required(schema: pa.Schema, names: LogColumns, faults: list[str]) -> 
     matched = {}
     for column, source in required.items():
         if source not in schema.names:
-            faults.append(f"no column {source!r} for the {column}: name it with {_FLAGS[column]}")
+            role = "reward" if column == "cost" and names.reward_column else column
+            remedy = _REMEDIES.get(source, f"--{role}-column")
+            faults.append(missing_column(source, role, f"--{role}-column", schema.names, remedy))
         elif _fits(column, schema.field(source).type):
             matched[column] = source
         else:
@@ -106,7 +113,7 @@ def _match_optional(
         is_requested = source != column  # by a flag; without a flag the name may be a coincidence
         if source not in schema.names:
             if is_requested and source:
-                faults.append(f"no column {source!r} for the {column}: name it with --{column}-column")
+                faults.append(missing_column(source, column, f"--{column}-column", schema.names))
             continue
         fits = _fits(column, schema.field(source).type)
         if fits and (is_requested or column == "split" or source not in required.values()):
