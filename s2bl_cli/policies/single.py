@@ -1,5 +1,7 @@
 """One policy of any model in training: a torch network with autograd, in fp32 or bf16."""
 
+from functools import partial
+
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
@@ -8,7 +10,7 @@ from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.errors import RunError, one_line
 from s2bl_cli.policies.network import PolicyNetwork, build_network, on_device
-from s2bl_cli.policies.trainable import NOTHING_TO_GO_BACK_FROM, Inputs
+from s2bl_cli.policies.trainable import Backward, Inputs
 
 
 class SinglePolicy:
@@ -20,29 +22,18 @@ class SinglePolicy:
         self._forward = torch.compile(network) if compiled else network
         self._bf16 = bf16
         self.parameters: list[Tensor] = list(network.parameters())
-        self._latest: Tensor | None = None  # the latest output, with autograd's graph
 
     def inputs(self, index: Tensor, action: Tensor) -> list[Inputs]:
         return list(zip(index[:, 0].unbind(), action[:, 0].unbind(), strict=True))
 
-    def log_pi(self, context: Tensor, inputs: Inputs) -> Tensor:
-        self._latest = -cross_entropy(self._logits(context, inputs), inputs[1], reduction="none")[None, None]
-        return self._latest.detach()
-
-    def log_policy(self, context: Tensor, inputs: Inputs) -> Tensor:
-        self._latest = torch.log_softmax(self._logits(context, inputs), dim=1)[None, None]
-        return self._latest.detach()
-
-    def backward(self, slope: Tensor) -> None:
-        if self._latest is None:
-            raise RuntimeError(NOTHING_TO_GO_BACK_FROM)
-        torch.autograd.backward(self._latest, slope)
-        self._latest = None
-
-    def _logits(self, context: Tensor, inputs: Inputs) -> Tensor:
+    def forward(self, context: Tensor, inputs: Inputs, *, all_actions: bool) -> tuple[Tensor, Backward]:
+        index, action = inputs
         with torch.autocast(context.device.type, torch.bfloat16, enabled=self._bf16):
-            logits: Tensor = self._forward(context.index_select(0, inputs[0]))
-        return logits.to(self.parameters[0].dtype)
+            logits = self._forward(context.index_select(0, index))
+        logits = logits.to(self.parameters[0].dtype)
+        log_pi = torch.log_softmax(logits, dim=1) if all_actions else -cross_entropy(logits, action, reduction="none")
+        log_pi = log_pi[None, None]
+        return log_pi.detach(), partial(torch.autograd.backward, log_pi)
 
     def training(self, on: bool) -> None:
         self._network.train(on)
@@ -71,7 +62,8 @@ def _try_bf16(spec: NetworkSpec, batch: int, device: torch.device) -> None:
     context = torch.zeros(1, *spec.context.shape, dtype=getattr(torch, spec.context.dtype), device=device)
     rows = torch.zeros(1, 1, batch, dtype=torch.int64, device=device)
     try:
-        policy.backward(torch.ones_like(policy.log_pi(context, policy.inputs(rows, rows)[0])))
+        log_pi, backward = policy.forward(context, policy.inputs(rows, rows)[0], all_actions=False)
+        backward(torch.ones_like(log_pi))
     except RuntimeError as error:
         raise RunError(
             f"--precision bf16: this machine cannot train a {spec.model} so ({one_line(str(error), 80)}); "

@@ -12,6 +12,7 @@ MKL as its transpose.
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -20,21 +21,13 @@ from torch import Tensor, nn
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.policies.network import PolicyNetwork, build_network
-from s2bl_cli.policies.trainable import NOTHING_TO_GO_BACK_FROM, Inputs
+from s2bl_cli.policies.trainable import Backward, Inputs
 
 # From so many actions on, a softmax is quicker along the memory than across it.
 _MANY_ACTIONS = 64
 
 # Rows begin at multiples of so many floats: a cache line.
 _LINE = 16
-
-
-class _Latest(NamedTuple):
-    """What the gradient of a step needs."""
-
-    layers: list[Tensor]  # inputs of each layer: (G, batch, features + 1), then (G·C, units, batch)
-    log_policy: Tensor  # (G, C, actions, batch)
-    chosen: Tensor  # (G, C, 1, batch) the logged actions
 
 
 class _Buffer(NamedTuple):
@@ -69,35 +62,30 @@ class StackedPolicies:
         self.parameters = [self._first, *self._weights, *self._biases]
         # A batch's contexts, always in the same memory: fresh memory every step is slower than the arithmetic on it.
         self._buffer = _Buffer(*[torch.empty(0)] * 3)
-        self._latest: _Latest | None = None
 
     def inputs(self, index: Tensor, action: Tensor) -> list[Inputs]:
         """The groups' rows after one another: (G·rows,), and the logged actions: (G, C, 1, rows)."""
         chosen = action[:, :, None, None].expand(-1, -1, self._policies, 1, -1)
         return list(zip(index.flatten(1).unbind(), chosen.unbind(), strict=True))
 
-    def log_pi(self, context: Tensor, inputs: Inputs) -> Tensor:
-        self._latest = self._forward(context, inputs)
-        return self._latest.log_policy.gather(2, inputs[1]).squeeze(2)
+    def forward(self, context: Tensor, inputs: Inputs, *, all_actions: bool) -> tuple[Tensor, Backward]:
+        index, chosen = inputs
+        layers, log_policy = self._log_policy(context, index)
+        if all_actions:
+            return log_policy.transpose(2, 3), partial(self._backward_all, layers, log_policy)
+        return log_policy.gather(2, chosen).squeeze(2), partial(self._backward_chosen, layers, log_policy, chosen)
 
-    def log_policy(self, context: Tensor, inputs: Inputs) -> Tensor:
-        self._latest = self._forward(context, inputs)
-        return self._latest.log_policy.transpose(2, 3)
+    def _backward_chosen(self, layers: list[Tensor], log_policy: Tensor, chosen: Tensor, slope: Tensor) -> None:
+        """d log π(a)/d logits = 1[a] − π. In place: log π is not needed any more."""
+        of_row = slope.unsqueeze(2)  # (G, C, 1, batch)
+        self._backward(layers, log_policy.exp_().mul_(-of_row).scatter_add_(2, chosen, of_row))
 
-    def backward(self, slope: Tensor) -> None:
-        """d log π(a)/d logits = 1[a] − π."""
-        if self._latest is None:
-            raise RuntimeError(NOTHING_TO_GO_BACK_FROM)
-        layers, log_policy, chosen = self._latest
-        self._latest = None
-        pi = log_policy.exp_()  # in place: nobody needs log π any more
-        if slope.ndim == 3:
-            of_row = slope.unsqueeze(2)  # (G, C, 1, batch)
-            of_logits = pi.mul_(-of_row).scatter_add_(2, chosen, of_row)
-        else:
-            of_actions = slope.transpose(2, 3)  # (G, C, actions, batch)
-            of_logits = of_actions - pi * of_actions.sum(2, keepdim=True)
-        # Back through the layers, from the slopes in the logits: (G, C, actions, batch).
+    def _backward_all(self, layers: list[Tensor], log_policy: Tensor, slope: Tensor) -> None:
+        of_actions = slope.transpose(2, 3)  # (G, C, actions, batch)
+        self._backward(layers, of_actions - log_policy.exp_() * of_actions.sum(2, keepdim=True))
+
+    def _backward(self, layers: list[Tensor], of_logits: Tensor) -> None:
+        """Back through the layers, from the slopes in the logits: (G, C, actions, batch)."""
         outer = zip(reversed(self._weights), reversed(self._biases), reversed(layers), strict=False)
         for weight, bias, outputs in outer:  # outputs of the layer before, ≥ 0
             of_logits = of_logits.reshape(bias.shape[0], -1, outputs.shape[2])
@@ -106,20 +94,21 @@ class StackedPolicies:
             of_logits = torch.bmm(weight.transpose(1, 2), of_logits).mul_(outputs.sign())
         self._first.grad = torch.bmm(of_logits.reshape(self._groups, self._first.shape[1], -1), layers[0])
 
-    def _forward(self, context: Tensor, inputs: Inputs) -> _Latest:
-        index, chosen = inputs
+    def _log_policy(self, context: Tensor, index: Tensor) -> tuple[list[Tensor], Tensor]:
+        """The inputs of each layer: (G, batch, features + 1), then (G·C, units, batch); and log π (G, C, actions,
+        batch)."""
         x = self._standardised(context, index)
         layers = [x]
         if not self._weights and self._actions >= _MANY_ACTIONS:
             logits = torch.bmm(x, self._first.transpose(1, 2))  # (G, batch, C·actions)
             along = logits.view(self._groups, -1, self._policies, self._actions)
-            return _Latest(layers, torch.log_softmax(along, dim=3).permute(0, 2, 3, 1), chosen)
+            return layers, torch.log_softmax(along, dim=3).permute(0, 2, 3, 1)
         outputs = torch.bmm(self._first, x.transpose(1, 2))  # (G, C·units, batch)
         for weight, bias in zip(self._weights, self._biases, strict=True):
             layers.append(outputs.relu_().view(self._groups * self._policies, -1, x.shape[1]))
             outputs = torch.baddbmm(bias, weight, layers[-1])  # (G·C, units, batch)
         logits = outputs.view(self._groups, self._policies, self._actions, -1)
-        return _Latest(layers, torch.log_softmax(logits, dim=2), chosen)
+        return layers, torch.log_softmax(logits, dim=2)
 
     def _standardised(self, context: Tensor, index: Tensor) -> Tensor:
         """(G, batch, features + 1)."""

@@ -1,6 +1,6 @@
 """What training asks of policies. There are G groups of C policies each; a network alone is 1 × 1."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import torch
@@ -9,10 +9,11 @@ from torch import Tensor
 from s2bl_cli.contract.tensor_files import Tensors
 
 Inputs = tuple[Tensor, Tensor]  # rows and logged actions of a step, laid out as the policies take them
+Backward = Callable[[Tensor], None]  # sets the gradients, given the slopes in what the forward pass returned
 
 
 class TrainablePolicies(Protocol):
-    """Policies that take their steps together: `log_pi` or `log_policy`, then `backward` from the slopes in it."""
+    """Policies that take their steps together."""
 
     shape: tuple[int, int]  # G, C
     parameters: list[Tensor]  # each a tensor whose elements are those of the G·C policies, one after another
@@ -20,16 +21,10 @@ class TrainablePolicies(Protocol):
     def inputs(self, index: Tensor, action: Tensor) -> list[Inputs]:
         """The rows and their actions (steps, G, rows) laid out, for all steps at once."""
 
-    def log_pi(self, context: Tensor, inputs: Inputs) -> Tensor:
-        """log π(aᵢ|xᵢ): (G, C, rows)."""
+    def forward(self, context: Tensor, inputs: Inputs, *, all_actions: bool) -> tuple[Tensor, Backward]:
+        """log π(aᵢ|xᵢ): (G, C, rows), or log π(·|xᵢ) of all actions: (G, C, rows, actions); and its backward pass.
 
-    def log_policy(self, context: Tensor, inputs: Inputs) -> Tensor:
-        """log π(·|xᵢ): (G, C, rows, actions)."""
-
-    def backward(self, slope: Tensor) -> None:
-        """Set the gradients from the slopes in the latest `log_pi` or `log_policy`, of the same shape.
-
-        Once: it uses up what the forward pass left. RuntimeError where there is nothing to go back from.
+        Call the backward pass at most once, before the next forward pass: both reuse memory.
         """
 
     def training(self, on: bool) -> None:
@@ -40,9 +35,6 @@ class TrainablePolicies(Protocol):
 
     def policy_tensors(self, state: dict[str, Tensor], group: int, policy: int) -> Tensors:
         """One policy of such a state, as a policy file holds it."""
-
-
-NOTHING_TO_GO_BACK_FROM = "there is no log π to go back from: call log_pi or log_policy first"
 
 
 def distance(policies: TrainablePolicies, prior: Sequence[Tensor]) -> Tensor:

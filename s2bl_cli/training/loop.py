@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.errors import RunError
-from s2bl_cli.objectives.terms import LOG_PI, LOG_POLICY, AnyBatch, KnownBatch, Objective, Seen, Term
+from s2bl_cli.objectives.terms import LOG_POLICY, AnyBatch, KnownBatch, Objective, Seen, Term
 from s2bl_cli.policies.optimizers import Optimizer
 from s2bl_cli.policies.trainable import TrainablePolicies, backward_distance, distance
 from s2bl_cli.registry import SCHEDULES
@@ -26,14 +26,13 @@ class Forward:
         self, policies: TrainablePolicies, batch: Batch, needs: Sequence[str], prior: Sequence[Tensor] | None
     ) -> None:
         self._policies, self._batch, self._prior = policies, batch, prior
-        self.log_policy = NOT_NEEDED
-        if LOG_POLICY in needs:
-            self.log_policy = policies.log_policy(batch.context, batch.inputs)  # (G, C, rows, actions)
-            self.log_pi = self.log_policy.gather(-1, self._chosen()).squeeze(-1)  # (G, C, rows)
-        elif batch.action.shape[-1]:
-            self.log_pi = policies.log_pi(batch.context, batch.inputs)
-        else:
-            self.log_pi = batch.known.p  # no row is seen
+        self.log_pi, self.log_policy = batch.known.p, NOT_NEEDED  # if no row is seen
+        if batch.action.shape[-1]:
+            all_actions = LOG_POLICY in needs
+            self.log_pi, self._backward = policies.forward(batch.context, batch.inputs, all_actions=all_actions)
+            if all_actions:
+                self.log_policy = self.log_pi  # (G, C, rows, actions)
+                self.log_pi = self.log_policy.gather(-1, self._chosen()).squeeze(-1)  # (G, C, rows)
 
     def known(self) -> KnownBatch:
         """The risk's rows."""
@@ -52,24 +51,24 @@ class Forward:
 
     def backward(self, slope: dict[Seen, Tensor]) -> None:
         """Set the policies' gradients from the loss's slope in what was seen."""
-        of_log_pi = sorted((first, tensor) for (name, first), tensor in slope.items() if name == LOG_PI)
+        of_distance = slope.pop(("distance", self._batch.regularised.first), None)
         if self.log_policy is not None:
-            self._backward_policy(slope, of_log_pi)
-        elif of_log_pi:
-            self._policies.backward(torch.cat([tensor for _, tensor in of_log_pi], dim=-1))
-        of_distance = slope.get(("distance", self._batch.regularised.first))
+            self._backward(self._policy_slope(slope))
+        elif slope:
+            self._backward(torch.cat([tensor for _, tensor in sorted(slope.items())], dim=-1))
         if self._prior is not None and of_distance is not None:
             backward_distance(self._policies, self._prior, of_distance)
 
-    def _backward_policy(self, slope: dict[Seen, Tensor], of_log_pi: Sequence[tuple[int, Tensor]]) -> None:
+    def _policy_slope(self, slope: dict[Seen, Tensor]) -> Tensor:
+        """The slopes in log π(·|x): those of terms that see all actions, and of terms that see the logged one."""
         whole = torch.zeros_like(self.log_policy)
         for (name, first), tensor in slope.items():
-            if name == LOG_POLICY:
-                whole[:, :, first : first + tensor.shape[2]] += tensor
-        for first, tensor in of_log_pi:
             rows = slice(first, first + tensor.shape[2])
-            whole[:, :, rows].scatter_add_(-1, self._chosen()[:, :, rows], tensor.unsqueeze(-1))
-        self._policies.backward(whole)
+            if name == LOG_POLICY:
+                whole[:, :, rows] += tensor
+            else:
+                whole[:, :, rows].scatter_add_(-1, self._chosen()[:, :, rows], tensor.unsqueeze(-1))
+        return whole
 
     def _chosen(self) -> Tensor:
         """The logged actions as places in log π(·|x): (G, C, rows, 1)."""

@@ -144,7 +144,7 @@ class HeldOutPredictions:
             part = index[:, start : start + at_once]
             action = rows.action[part]  # (G, rows)
             (inputs,) = policies.inputs(part[None], action[None])
-            log_policy = policies.log_policy(rows.context, inputs)  # (G, C, rows, actions)
+            log_policy, _ = policies.forward(rows.context, inputs, all_actions=True)  # (G, C, rows, actions)
             pi = _argmax(log_policy) if self.argmax else log_policy.exp()
             chosen = action[:, None, :, None].expand(-1, pi.shape[1], -1, 1)
             logged.append(pi.gather(-1, chosen).squeeze(-1))

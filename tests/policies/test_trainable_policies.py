@@ -46,6 +46,14 @@ def _inputs(policies: TrainablePolicies, index: Tensor, action: Tensor | None = 
     return inputs
 
 
+def _log_pi(policies: TrainablePolicies, context: Tensor, inputs: Inputs) -> Tensor:
+    return policies.forward(context, inputs, all_actions=False)[0]
+
+
+def _log_policy(policies: TrainablePolicies, context: Tensor, inputs: Inputs) -> Tensor:
+    return policies.forward(context, inputs, all_actions=True)[0]
+
+
 def _perturbed(stacked: StackedPolicies) -> StackedPolicies:
     """Every policy its own parameters."""
     torch.manual_seed(2)
@@ -87,11 +95,11 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("way", ["log_pi", "log_policy"])
+@pytest.mark.parametrize("all_actions", [False, True])
 @pytest.mark.parametrize("precision", [torch.float32, torch.float64], ids=str)
 @pytest.mark.parametrize(("dtype", "policies", "actions", "hidden"), CASES)
 def test_stacked_policies_are_the_plain_networks(
-    dtype: str, policies: int, actions: int, hidden: tuple[int, ...], precision: torch.dtype, way: str
+    dtype: str, policies: int, actions: int, hidden: tuple[int, ...], precision: torch.dtype, all_actions: bool
 ) -> None:
     """Log-probabilities and the gradients that autograd finds, each group on its own rows and from its own start."""
     starts = [_network(dtype, actions, hidden, seed).to(precision) for seed in range(GROUPS)]
@@ -99,12 +107,13 @@ def test_stacked_policies_are_the_plain_networks(
     generator = torch.Generator().manual_seed(3)
     index = torch.randint(0, ROWS, (GROUPS, BATCH), generator=generator)
     action = torch.randint(0, actions, (GROUPS, BATCH), generator=generator)
-    shape = (GROUPS, policies, BATCH) if way == "log_pi" else (GROUPS, policies, BATCH, actions)
+    shape = (GROUPS, policies, BATCH, actions) if all_actions else (GROUPS, policies, BATCH)
     slope = torch.randn(shape, generator=generator, dtype=precision)
 
     x = _contexts(dtype).to(precision) if dtype == "float32" else _contexts(dtype)
-    found = getattr(stacked, way)(x, _inputs(stacked, index, action)).clone()
-    stacked.backward(slope)
+    log_pi, backward = stacked.forward(x, _inputs(stacked, index, action), all_actions=all_actions)
+    found = log_pi.clone()
+    backward(slope)
     assert found.shape == shape
     gradients = _named_gradients(stacked)
 
@@ -113,7 +122,7 @@ def test_stacked_policies_are_the_plain_networks(
         for c in range(policies):
             alone = _alone(stacked, _spec(dtype, actions, hidden), g, c, precision)
             expected = torch.log_softmax(alone(x[index[g]]), dim=1)
-            if way == "log_pi":
+            if not all_actions:
                 expected = expected.gather(1, action[g, :, None]).squeeze(1)
             torch.testing.assert_close(found[g, c], expected, rtol=rtol, atol=atol)
             (expected * slope[g, c]).sum().backward()
@@ -122,20 +131,21 @@ def test_stacked_policies_are_the_plain_networks(
                 torch.testing.assert_close(torch.from_numpy(own[name]), parameter.grad, rtol=rtol, atol=atol)
 
 
-@pytest.mark.parametrize("way", ["log_pi", "log_policy"])
+@pytest.mark.parametrize("all_actions", [False, True])
 @pytest.mark.parametrize("hidden", [(), (6,)])
-def test_single_policy_is_the_plain_network(hidden: tuple[int, ...], way: str) -> None:
+def test_single_policy_is_the_plain_network(hidden: tuple[int, ...], all_actions: bool) -> None:
     network, reference = (_network("uint8", 3, hidden).double() for _ in range(2))
     single = SinglePolicy(network)
     index, action = torch.arange(BATCH), torch.arange(BATCH) % 3
-    found = getattr(single, way)(_contexts("uint8"), _inputs(single, index[None], action[None]))
+    inputs = _inputs(single, index[None], action[None])
+    found, backward = single.forward(_contexts("uint8"), inputs, all_actions=all_actions)
     expected = torch.log_softmax(reference(_contexts("uint8")[index]), dim=1)
-    if way == "log_pi":
+    if not all_actions:
         expected = expected.gather(1, action[:, None]).squeeze(1)
     assert not found.requires_grad
     torch.testing.assert_close(found, expected[None, None].detach())
     slope = torch.randn(found.shape, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    single.backward(slope)
+    backward(slope)
     expected.backward(slope[0, 0])
     for own, other in zip(single.parameters, reference.parameters(), strict=True):
         torch.testing.assert_close(own.grad, other.grad)
@@ -155,33 +165,18 @@ def test_steps_are_laid_out_at_once(policies_of: Callable[[PolicyNetwork], Train
     steps = policies.inputs(index, action)
     assert len(steps) == 4
     for step, inputs in enumerate(steps):
-        expected = policies.log_pi(_contexts("float32"), _inputs(policies, index[step], action[step])).clone()
-        assert torch.equal(policies.log_pi(_contexts("float32"), inputs), expected)
+        expected = _log_pi(policies, _contexts("float32"), _inputs(policies, index[step], action[step])).clone()
+        assert torch.equal(_log_pi(policies, _contexts("float32"), inputs), expected)
 
 
 @pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
 def test_batches_may_differ_in_size(policies_of: Callable[[PolicyNetwork], TrainablePolicies]) -> None:
     """The stacked policies' contexts are always in the same memory."""
     policies, context = policies_of(_network("uint8", 3)), _contexts("uint8")
-    whole = policies.log_policy(context, _inputs(policies, torch.arange(8)[None])).clone()
+    whole = _log_policy(policies, context, _inputs(policies, torch.arange(8)[None])).clone()
     for rows in ([0, 1], [2], [3, 4, 5, 6, 7]):
-        part = policies.log_policy(context, _inputs(policies, torch.tensor([rows])))
+        part = _log_policy(policies, context, _inputs(policies, torch.tensor([rows])))
         torch.testing.assert_close(part, whole[:, :, rows])
-
-
-@pytest.mark.parametrize("way", ["log_pi", "log_policy"])
-@pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
-@pytest.mark.parametrize("hidden", [(), (6,)])
-def test_no_gradient_of_a_batch_that_is_gone(
-    hidden: tuple[int, ...], policies_of: Callable[[PolicyNetwork], TrainablePolicies], way: str
-) -> None:
-    """A second one of the same batch would be of contexts that may have been overwritten."""
-    policies = policies_of(_network("uint8", 3, hidden))
-    inputs = _inputs(policies, torch.zeros(1, 4, dtype=torch.int64))
-    slope = torch.ones_like(getattr(policies, way)(_contexts("uint8"), inputs))
-    policies.backward(slope)
-    with pytest.raises(RuntimeError, match="there is no log π to go back from"):
-        policies.backward(slope)
 
 
 def test_large_and_close_float_contexts_keep_their_digits() -> None:
@@ -194,7 +189,7 @@ def test_large_and_close_float_contexts_keep_their_digits() -> None:
     context = 1e6 + torch.arange(4 * FEATURES).view(4, FEATURES).float() % 7
     stacked = StackedPolicies([network], 1)
     expected = torch.log_softmax(exact(context.double()), dim=1)
-    found = stacked.log_policy(context, _inputs(stacked, torch.arange(4)[None]))
+    found = _log_policy(stacked, context, _inputs(stacked, torch.arange(4)[None]))
     torch.testing.assert_close(found[0, 0].double(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -206,9 +201,9 @@ def test_contexts_are_not_written_to(policies_of: Callable[[PolicyNetwork], Trai
     before = context.clone()
     policies = policies_of(_network(dtype, 30))
     inputs = _inputs(policies, torch.arange(ROWS)[None])
-    first = policies.log_policy(context, inputs).clone()
+    first = _log_policy(policies, context, inputs).clone()
     assert torch.equal(context, before)
-    assert torch.equal(first, policies.log_policy(context, inputs))
+    assert torch.equal(first, _log_policy(policies, context, inputs))
 
 
 @pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
@@ -237,7 +232,8 @@ def test_gradient_of_the_distance_adds_to_that_of_the_rows(
     policies = policies_of(_network("float32", 3, hidden))
     prior = [torch.zeros_like(parameter) for parameter in policies.parameters]
     inputs = _inputs(policies, torch.arange(4)[None])
-    policies.backward(torch.ones_like(policies.log_pi(_contexts("float32"), inputs)))
+    log_pi, backward = policies.forward(_contexts("float32"), inputs, all_actions=False)
+    backward(torch.ones_like(log_pi))
     of_rows = [torch.zeros(0) if one.grad is None else one.grad.clone() for one in policies.parameters]
     backward_distance(policies, prior, torch.tensor([[0.5]]))
     for parameter, gradient in zip(policies.parameters, of_rows, strict=True):
@@ -300,26 +296,26 @@ def test_ten_thousand_actions() -> None:
     stacked = StackedPolicies([build_network(_spec("float32", actions))], 1)
     context = torch.randn(rows, FEATURES, generator=torch.Generator().manual_seed(0))
     inputs = _inputs(stacked, torch.arange(rows)[None], (torch.arange(rows) * 617)[None])
-    before = stacked.log_pi(context, inputs)
+    before, backward = stacked.forward(context, inputs, all_actions=False)
     torch.testing.assert_close(before, torch.full((1, 1, rows), -np.log(actions)).float())
-    stacked.backward(torch.ones_like(before))
+    backward(torch.ones_like(before))
     for parameter in stacked.parameters:
         assert parameter.grad is not None
         parameter.add_(parameter.grad)
-    assert (stacked.log_pi(context, inputs) > before).all()
+    assert (_log_pi(stacked, context, inputs) > before).all()
 
 
-@pytest.mark.parametrize("way", ["log_pi", "log_policy"])
+@pytest.mark.parametrize("all_actions", [False, True])
 @pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
 def test_policies_compute_where_their_network_is(
-    policies_of: Callable[[PolicyNetwork], TrainablePolicies], way: str
+    policies_of: Callable[[PolicyNetwork], TrainablePolicies], all_actions: bool
 ) -> None:
     policies, context = policies_of(_network("uint8", 3, (4,))), _contexts("uint8")
     index = torch.zeros(1, 4, dtype=torch.int64)
     prior, slope = [torch.zeros_like(parameter) for parameter in policies.parameters], torch.ones(1, 1)
     with default_device_elsewhere():
-        log_pi = getattr(policies, way)(context, _inputs(policies, index))
-        policies.backward(torch.ones_like(log_pi))
+        log_pi, backward = policies.forward(context, _inputs(policies, index), all_actions=all_actions)
+        backward(torch.ones_like(log_pi))
         distance(policies, prior)
         backward_distance(policies, prior, slope)
     for parameter in policies.parameters:

@@ -300,8 +300,8 @@ def test_tensors_of_a_step_live_on_the_policys_device(model: str) -> None:
             rows, 2, 8, Order([0], 0, 0), mixed=False, reg_on_known=False, has_risk=True, has_regulariser=True
         )
         inputs = policies.inputs(drawn.rows, rows.action[drawn.rows])[0]
-        log_pi = policies.log_pi(rows.context, inputs)
-        log_policy = policies.log_policy(rows.context, inputs)
+        log_pi, _ = policies.forward(rows.context, inputs, all_actions=False)
+        log_policy, _ = policies.forward(rows.context, inputs, all_actions=True)
     everything = [*_tensors(rows), drawn.rows, log_pi, log_policy, *policies.parameters]
     assert {tensor.device for tensor in everything} == {CPU}
 
@@ -325,11 +325,11 @@ def test_distance_from_a_prior_in_bf16(tmp_path: Path) -> None:
 
 
 def test_bf16_that_the_machine_cannot_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def fails(*_: object) -> None:
+    def fails(*_: object, **__: object) -> None:
         raise RuntimeError("could not create a primitive")
 
     log = _log(tmp_path / "log.parquet", blobs())
-    monkeypatch.setattr(SinglePolicy, "log_pi", fails)
+    monkeypatch.setattr(SinglePolicy, "forward", fails)
     told = (
         r"^--precision bf16: this machine cannot train a mlp so \(could not create a primitive\); use --precision fp32$"
     )
