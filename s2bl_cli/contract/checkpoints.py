@@ -122,7 +122,7 @@ def read_checkpoint(name: str, run: Step) -> Progress:
         if differing:
             raise ContractError(
                 f"{file.name} is from a run with other settings ({one_line('; '.join(differing[:3]))}): pass the "
-                f"same flags, or {REMEDY}"
+                f"same options, or {REMEDY}"
             )
         return progress
 

@@ -17,7 +17,7 @@ class Optimizer(Protocol):
     """Gradients are in the parameters' `grad`; a parameter without one stays as it is."""
 
     def step(self, lr: float) -> None:
-        """Take a step, and use the gradients up."""
+        """Take a step, and clear the gradients."""
 
     def state(self) -> State:
         """All that a step depends on besides the parameters, live: a checkpoint is copied into it."""

@@ -5,7 +5,6 @@ follows from the request may differ too: a selected λ, the numbers of known and
 differently are never averaged: a policy has a column per request, and a log that is no repetition a row of its own.
 """
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
@@ -25,7 +24,7 @@ _OF_THE_LOG = ("dataset", "tau", "logging_model", "logs.dataset", "logs.tau")  #
 _NO_REQUEST = {*SCHEMA.names, *_OUTCOMES, *_OF_THE_LOG, "ratio", "epoch", "quantity", "column"}
 _ASKED = "asked."
 _MOST_COLUMNS = 8  # of one method; beyond, nobody reads them
-_CELLS_NAMED = 5  # whose runs differ; of more, the number is printed
+_NAMED = 4  # of the values or cells in a message; of more, the number is printed
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,9 @@ def requests(runs: pl.DataFrame) -> dict[str, pl.Expr]:
 
 def what_differs(runs: pl.DataFrame, within: Sequence[str]) -> list[str]:
     """The requests in which runs differ that agree in the columns `within`."""
-    chosen = runs.select(**requests(runs))
-    varied = [name for name in chosen.columns if name not in within and chosen[name].n_unique() > 1]
-    if not varied:
-        return []
-    placed = pl.concat([runs.select(within), chosen.select(varied)], how="horizontal")
-    counts = placed.group_by(within).agg(pl.col(varied).n_unique())
-    return [name for name in varied if counts.filter(pl.col(name) > 1).height]
+    chosen = {name: request for name, request in requests(runs).items() if name not in within}
+    counts = runs.select(request.n_unique().over(within).max().alias(name) for name, request in chosen.items())
+    return [name for name, count in counts.to_dicts()[0].items() if count is not None and count > 1]
 
 
 def share_makes_rows(runs: pl.DataFrame) -> bool:
@@ -94,7 +89,7 @@ def arranged(frame: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = 
     differing = [] if "log" in keys else _what_logs_differ_in(frame, keys)
     if differing:
         keys = (*keys, "log")
-        notes = [f"Each log has rows of its own, for they differ in {', '.join(differing)}: choose with --where."]
+        notes = [f"Each log has its own rows, because the logs differ in {', '.join(differing)}: choose with --where."]
     table = with_columns(_in_rows(frame, keys), list(dict.fromkeys((*keys, "metric", "label"))), methods)
     column = pl.col("column").cast(pl.Enum(list(table.titles)))
     runs = table.runs.sort([*row_order(keys), column], nulls_last=True, maintain_order=True)
@@ -137,10 +132,11 @@ def with_columns(
     parts: list[pl.DataFrame] = []
     titles: dict[str, str] = {}
     methods_by_column: dict[str, str] = {}
-    asked: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    separated: list[str] = []
     for method in methods or ordered(runs["method"].unique().to_list()):
         method_runs = runs.filter(pl.col("method") == method)
         differing = what_differs(method_runs, keys)
+        separated += [f"{title_of(method)} ({', '.join(differing)})"] if differing else []
         for request, part in _variants(method_runs, keys, differing, most):
             name = _column_name(method, request)
             column = f"{method}:{name}" if name in titles else name
@@ -148,14 +144,11 @@ def with_columns(
             titles[column] = f"{title_of(method)} ({words})" if words else title_of(method)
             methods_by_column[column] = method
             parts.append(part.with_columns(column=pl.lit(column)))
-        asked[tuple(differing)].append(title_of(method))
-    notes = [
-        f"Policies of {', '.join(names)} were asked for differently, in {', '.join(differing)}: choose with --where, "
-        f"or make rows with --group-by."
-        for differing, names in asked.items()
-        if differing
-    ]
-    return Arranged(pl.concat(parts), tuple(keys), titles, methods_by_column, tuple(notes))
+    note = (
+        f"Policies with different settings have separate columns: {', '.join(separated)}. Choose with --where, or make "
+    )
+    notes = (f"{note}rows with --group-by.",) if separated else ()
+    return Arranged(pl.concat(parts), tuple(keys), titles, methods_by_column, notes)
 
 
 def _variants(
@@ -175,15 +168,18 @@ def _variants(
             _refuse(runs, within, [name for name in ("log", "policy_sha256") if name in runs.columns])
     if not by:
         return [({}, runs)]
-    parts = list(runs.group_by(list(by.values()), maintain_order=True))
+    columns = list(by.values())
+    parts = list(runs.group_by(columns, maintain_order=True))
     if len(parts) > most:
         _refuse(runs, within, [*differing, "policy"])
     if len(by) > 1 and runs["policy"].n_unique() == len(parts):
         return [({"policy": part.select(file).item(0, 0)}, part) for _, part in parts]
     if differing:
         parts.sort(key=lambda part: [(value is not None, value) for value in part[0]])
-    variants = [(dict(zip(by, values, strict=True)), part) for values, part in parts]
-    return [({name: value for name, value in request.items() if value is not None}, part) for request, part in variants]
+    return [
+        ({name: value for name, value in zip(by, values, strict=True) if value is not None}, part)
+        for values, part in parts
+    ]
 
 
 def _column_name(method: str, request: Mapping[str, Any]) -> str:
@@ -215,11 +211,9 @@ def _outcome_notes(runs: pl.DataFrame, keys: Sequence[str]) -> list[str]:
     cell = [*keys, "column"]
     for name in (*declared_hyperparameters(), *_OUTCOMES):
         mixed = runs.filter(pl.col(name).n_unique().over(cell) > 1).partition_by(cell, maintain_order=True)
-        for part in mixed[:_CELLS_NAMED]:
-            values = part[name].unique().sort().to_list()
-            notes.append(f"The runs of {_place(part, keys)} differ in {name}: {_some(values)}.")
-        if len(mixed) > _CELLS_NAMED:
-            notes.append(f"So do those of {len(mixed) - _CELLS_NAMED} more cells.")
+        cells = [f"{_place(part, keys)} ({_some(part[name].unique().sort().to_list())})" for part in mixed]
+        if cells:
+            notes.append(f"Averaged runs differ in {name}: {_some(cells, '; ')}.")
     return notes
 
 
@@ -229,16 +223,15 @@ def _place(runs: pl.DataFrame, keys: Sequence[str]) -> str:
     return one_line(" at ".join(filter(None, (method, words))))
 
 
-def _some(values: Sequence[object]) -> str:
-    some = " and ".join(one_line(value, 70) for value in values[:4])
-    return some if len(values) <= 4 else f"{some} and {len(values) - 4} more"
+def _some(values: Sequence[object], separator: str = ", ") -> str:
+    some = separator.join(one_line(value, 160) for value in values[:_NAMED])
+    return some if len(values) <= _NAMED else f"{some} and {len(values) - _NAMED} more"
 
 
 def ordered(methods: Sequence[str]) -> list[str]:
     """As the methods are declared, then others by name, then the references."""
-    others = sorted(name for name in methods if name not in METHODS and name not in REFERENCES)
-    known = [name for name in METHODS if name in methods]
-    return [*known, *others, *(name for name in REFERENCES if name in methods)]
+    others = sorted(set(methods) - {*METHODS, *REFERENCES})
+    return [name for name in (*METHODS, *others, *REFERENCES) if name in methods]
 
 
 def title_of(method: str) -> str:
@@ -276,18 +269,10 @@ def cells_by(
     """
     cells = {}
     for row in aggregated(runs, by).iter_rows(named=True):
-        low, high = (row["low"], row["high"]) if intervals and row["runs"] == 1 else (None, None)
+        shown = ("mean", "std", "runs", "stderr", *(("low", "high") if intervals and row["runs"] == 1 else ()))
         text = VERDICTS.get(round(row["least"]), "unknown") if metric == HEALTH else None
-        cells[tuple(row[name] for name in by)] = Cell(
-            row["mean"],
-            row["std"],
-            unit=quantity(metric).unit,
-            runs=row["runs"],
-            stderr=row["stderr"],
-            low=low,
-            high=high,
-            text=text,
-        )
+        numbers = {name: row[name] for name in shown}
+        cells[tuple(row[name] for name in by)] = Cell(unit=quantity(metric).unit, text=text, **numbers)
     return cells
 
 

@@ -4,6 +4,7 @@ are named, printed and sorted."""
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import polars as pl
 
@@ -93,6 +94,10 @@ class Cell:
     text: str | None = None
     is_signed: bool = False  # a difference
 
+    @property
+    def is_empty(self) -> bool:
+        return self.mean is None and self.text is None
+
     def words(self, plus_minus: str = "±") -> str:
         """The cell without its marks."""
         if self.text is not None or self.mean is None:
@@ -107,21 +112,18 @@ class Cell:
             )
         return mean if self.std is None else f"{mean} {plus_minus} {printed(self.std)}"
 
-    def scaled(self) -> dict[str, float | None]:
-        """Its numbers in the table's unit, for programs: 85.01, not 85.00999999999999."""
+    def record(self) -> dict[str, Any]:
+        """All of it for programs, in the table's unit: 85.01, not 85.00999999999999."""
+        numbers = {name: getattr(self, name) for name in ("mean", "std", "stderr", "low", "high")}
+        factor = self.unit.factor
         return {
-            name: None if number is None else float(f"{self.unit.factor * number:.12g}")
-            for name, number in (
-                ("mean", self.mean),
-                ("std", self.std),
-                ("stderr", self.stderr),
-                ("low", self.low),
-                ("high", self.high),
-            )
+            **{name: None if value is None else float(f"{factor * value:.12g}") for name, value in numbers.items()},
+            "runs": self.runs,
+            "text": self.text,
+            "best": self.is_best,
+            "second": self.is_second,
+            "differs": self.differs,
         }
-
-    def marks(self) -> dict[str, bool]:
-        return {"best": self.is_best, "second": self.is_second, "differs": self.differs}
 
 
 Row = tuple[tuple[Key, ...], tuple[Cell, ...]]

@@ -223,7 +223,7 @@ def test_a_declared_hyperparameter_makes_rows_and_is_chosen_by(report: Report) -
 def test_a_declared_hyperparameter_that_differs_between_seeds_is_named(report: Report) -> None:
     asked = {"asked.gamma": "0.1,1"}
     ran = report([score(0.5, seed=0, gamma=0.1, **asked), score(0.7, seed=1, gamma=1.0, **asked)])
-    assert ran.stdout.endswith("The runs of wce-s2bl at dataset sample, τ 10, ρ 0.02 differ in gamma: 0.1 and 1.0.\n")
+    assert ran.stdout.endswith("Averaged runs differ in gamma: wce-s2bl at dataset sample, τ 10, ρ 0.02 (0.1, 1.0).\n")
     assert report([score(0.5)], "--group-by", "gamma").code == 0  # no file has it
 
 

@@ -187,7 +187,8 @@ def test_policies_that_were_asked_for_differently_have_columns_of_their_own(repo
         ["sample", "10", "0.02", "50.00", "**70.00**", "<u>60.00</u>", "25.00"],
     ]
     assert ran.stdout.endswith(
-        "Policies of WCE-S2BL were asked for differently, in lam: choose with --where, or make rows with --group-by.\n"
+        "Policies with different settings have separate columns: WCE-S2BL (lam). "
+        "Choose with --where, or make rows with --group-by.\n"
     )
     # The logging policy, which has no λ, stays.
     assert _table(report(scores, "--where", "lam=0.1"))[1][3:] == ["<u>50.00</u>", "**60.00**", "25.00"]
@@ -209,7 +210,7 @@ def test_runs_of_other_requests_are_not_averaged(report: Report) -> None:
     assert _table(ran)[1][3:5] == ["62.00", "**79.00**"]
     ran = report([score(0.5, tau=None), score(0.7, tau=None, seed=1, model="mlp")], "--table", "main")
     assert _table(ran)[0][3:5] == ["WCE-S2BL (linear)", "WCE-S2BL (mlp)"]
-    assert "in model: choose with --where" in ran.stdout
+    assert "WCE-S2BL (model). Choose with --where" in ran.stdout
 
 
 def test_runs_of_seeds_alone_are_averaged(report: Report) -> None:
@@ -219,7 +220,7 @@ def test_runs_of_seeds_alone_are_averaged(report: Report) -> None:
     scores = [score(0.5 + 0.1 * seed, seed=seed, **log) for seed, log in enumerate(logs)]
     ran = report(scores)
     assert _table(ran)[1][2:4] == ["0.02", "55.00 ± 7.07"]
-    assert "The runs of wce-s2bl at dataset sample, τ 10, ρ 0.02 differ in missing: 980 and 999.\n" in ran.stdout
+    assert "Averaged runs differ in missing: wce-s2bl at dataset sample, τ 10, ρ 0.02 (980, 999).\n" in ran.stdout
 
 
 def test_logs_that_are_no_repetitions_have_rows_of_their_own(report: Report) -> None:
@@ -237,7 +238,7 @@ def test_logs_that_are_no_repetitions_have_rows_of_their_own(report: Report) -> 
         ["sample", "10", "0.02", "adverse.parquet", "1.00", "2.00"],
         ["sample", "10", "0.02", "normal.parquet", "**76.00**", "25.00"],
     ]
-    assert "Each log has rows of its own, for they differ in logs.adverse: choose with --where.\n" in ran.stdout
+    assert "Each log has its own rows, because the logs differ in logs.adverse: choose with --where.\n" in ran.stdout
     assert _table(report(scores, "--where", "logs.adverse=false"))[1][3:] == ["**76.00**", "25.00"]
 
 
@@ -295,7 +296,7 @@ def test_many_columns_of_one_method_are_refused(report: Report) -> None:
     assert (ran.code, ran.stdout, ran.stderr) == (
         2,
         "",
-        "s2bl: wce-s2bl at dataset sample, τ 10, ρ 0.02 has 19 runs that differ in lam: 1.0 and 2.0 and 3.0 and 4.0 "
+        "s2bl: wce-s2bl at dataset sample, τ 10, ρ 0.02 has 19 runs that differ in lam: 1.0, 2.0, 3.0, 4.0 "
         "and 15 more; choose with --where lam=1.0, or make rows with --group-by dataset,tau,rho,lam\n",
     )
 
@@ -304,7 +305,7 @@ def test_runs_of_files_of_one_name_are_told_apart_by_their_digests(report: Repor
     scores = [score(0.5, policy_sha256="one"), score(0.7, policy_sha256="other")]
     ran = report(scores)
     assert ran.code == 2
-    assert "2 runs that differ in policy_sha256: one and other; choose with --where policy_sha256=one," in ran.stderr
+    assert "2 runs that differ in policy_sha256: one, other; choose with --where policy_sha256=one," in ran.stderr
     assert "70.00" in report(scores, "--where", "policy_sha256=other").stdout
 
 
@@ -588,15 +589,14 @@ def test_hyperparameters_selected_per_seed_are_averaged_and_named(report: Report
     scores = [score(0.5, seed=0, lam=0.1, **asked), score(0.7, seed=1, lam=1.0, **asked)]
     ran = report(scores)
     assert _table(ran)[1][3] == "60.00 ± 14.14"
-    note = "The runs of wce-s2bl at dataset sample, τ 10, ρ 0.02 differ in lam: 0.1 and 1.0.\n"
+    note = "Averaged runs differ in lam: wce-s2bl at dataset sample, τ 10, ρ 0.02 (0.1, 1.0).\n"
     assert ran.stdout.endswith(note)
     shares = (0.02, 0.05, 0.1, 0.2, 0.3, 0.4, 0.5)
     many = report(
         [score(0.5, seed=seed, lam=lam, rho=rho, **asked) for rho in shares for seed, lam in ((0, 0.1), (1, 1.0))]
     )
-    named = [line for line in many.stdout.splitlines() if line.startswith("The runs of")]
-    assert [line.split("ρ ")[1] for line in named] == [f"{rho:g} differ in lam: 0.1 and 1.0." for rho in shares[:5]]
-    assert many.stdout.endswith("\nSo do those of 2 more cells.\n")
+    named = "; ".join(f"wce-s2bl at dataset sample, τ 10, ρ {rho:g} (0.1, 1.0)" for rho in shares[:4])
+    assert many.stdout.endswith(f"\nAveraged runs differ in lam: {named} and 3 more.\n")
 
 
 def test_runs_that_were_selected_otherwise_are_not_averaged(report: Report) -> None:

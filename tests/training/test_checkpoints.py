@@ -309,7 +309,7 @@ def test_checkpoint_of_another_run_is_refused(
 ) -> None:
     content = checkpoint.read_bytes()
     assert _refused(run, tmp_path, log, *WORDS, "--lr", 0.3) == (
-        "s2bl: p.checkpoint is from a run with other settings (lr was 0.001, is 0.3): pass the same flags, or drop "
+        "s2bl: p.checkpoint is from a run with other settings (lr was 0.001, is 0.3): pass the same options, or drop "
         "--resume to start over\n"
     )
     other = write_arrays(tmp_path / "log.parquet", blobs(known=0.4), ACTIONS)

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from s2bl_cli.reporting.table import Cell, Report, Table
+from s2bl_cli.reporting.table import Report, Table
 
 
 def render(report: Report) -> str:
@@ -24,15 +24,12 @@ def _table(table: Table) -> dict[str, Any]:
         "rows": [
             {
                 "keys": dict(zip(table.key_titles, keys, strict=True)),
-                "cells": {name: _cell(cell) for name, cell in zip(table.columns, cells, strict=True)},
+                "cells": {
+                    name: None if cell.is_empty else cell.record()
+                    for name, cell in zip(table.columns, cells, strict=True)
+                },
             }
             for keys, cells in table.rows
         ],
         "notes": list(table.notes),
     }
-
-
-def _cell(cell: Cell) -> dict[str, Any] | None:
-    if cell.mean is None and cell.text is None:
-        return None
-    return {**cell.scaled(), "runs": cell.runs, "text": cell.text, **cell.marks()}

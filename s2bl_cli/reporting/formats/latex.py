@@ -7,7 +7,11 @@ from s2bl_cli.errors import one_line
 from s2bl_cli.reporting.table import Cell, Report, Table, key_text
 
 _HEAD = "% \\usepackage{booktabs}\n% \\usepackage{graphicx}"
-_SPECIAL = {
+_GREEK = (
+    *("alpha", "beta", "gamma", "delta", "varepsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu"),
+    *("xi", "pi", "rho", "sigma", "tau", "upsilon", "varphi", "chi", "psi", "omega"),
+)  # any may be a hyperparameter's symbol
+_SIGNS = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
     "^": r"\textasciicircum{}",
@@ -15,12 +19,6 @@ _SPECIAL = {
     "<": "$<$",
     ">": "$>$",
     "|": "$|$",
-}
-_GREEK = (
-    *("alpha", "beta", "gamma", "delta", "varepsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu"),
-    *("xi", "pi", "rho", "sigma", "tau", "upsilon", "varphi", "chi", "psi", "omega"),
-)  # any may be a hyperparameter's symbol
-_SIGNS = {
     **{sign: rf"$\{name}$" for sign, name in zip("αβγδεζηθικλμνξπρστυφχψω", _GREEK, strict=True)},
     "₀": "$_0$",
     "‖": r"$\|$",
@@ -34,7 +32,7 @@ _SIGNS = {
     "×": r"$\times$",
     "’": "'",
 }
-
+_LETTERS = "äöüÄÖÜéèêáàâíìîóòôúùûñçß"  # that the usual fonts have
 
 _SHRUNK = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"  # to the page; never enlarged
 
@@ -94,11 +92,11 @@ def _line(texts: list[str]) -> str:
 
 def escaped(text: str, limit: int = 200) -> str:
     """Words from files: no sign of LaTeX's own, and no letter that its usual fonts lack."""
-    return "".join(_SPECIAL.get(c) or _SIGNS.get(c) or _letter(c) for c in one_line(text, limit))
+    return "".join(_SIGNS.get(letter) or _plain(letter) for letter in one_line(text, limit))
 
 
-def _letter(letter: str) -> str:
-    if letter.isascii() or letter in "äöüÄÖÜéèêáàâíìîóòôúùûñçß":
+def _plain(letter: str) -> str:
+    """Without its accent, or `?`, if the fonts lack the letter."""
+    if letter.isascii() or letter in _LETTERS:
         return letter
-    plain = unicodedata.normalize("NFKD", letter)[0]
-    return plain if plain.isascii() else "?"
+    return unicodedata.normalize("NFKD", letter)[0].encode("ascii", "replace").decode()
