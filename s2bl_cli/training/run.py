@@ -261,11 +261,11 @@ def train_with_checkpoint(
     if options.resume:
         is_there = checkpoint.resume(training.identity)
         console.say(f"resuming from {checkpoint.path}" if is_there else "no checkpoint: starting from the beginning")
-    with noted_signals() as interruption:
+    with noted_signals() as should_stop:
         run = Run(
             device,
             checkpoint=checkpoint,
-            should_stop=interruption.requested,
+            should_stop=should_stop,
             console=console,
             compiled=options.compile,
             prior=training.prior,
@@ -278,7 +278,6 @@ def train_with_checkpoint(
                 console.warn("stopped; with -o - nothing is kept to go on from")
             else:
                 console.warn(f"stopped; to go on, give the same command with --resume (state in {checkpoint.path})")
-            interruption.exit()
             raise
 
 

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from learning_fixtures import CPU, blobs, train_settings, write_arrays
+from learning_fixtures import CPU, blobs, signalled_by, train_settings, write_arrays
 from repository import ROOT
 
 from s2bl_cli.contract.checkpoints import read_any_checkpoint, write_checkpoint
@@ -25,7 +25,7 @@ from s2bl_cli.contract.input_files import open_input
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.errors import S2blError
 from s2bl_cli.training import data
-from s2bl_cli.training.interruption import Interrupted, Interruption
+from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Checkpoint, Run
 from s2bl_cli.training.loop import TrainState
 from s2bl_cli.training.run import TrainedPolicy, TrainingRun
@@ -254,15 +254,8 @@ def test_resumed_command_writes_the_same_bytes(
 
 
 def _stop_command(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """As if a SIGTERM came after so many steps."""
-    stopper = Stopper(steps)
-
-    def requested(self: Interruption) -> bool:
-        if stopper():
-            self.number = signal.SIGTERM
-        return self.number is not None
-
-    monkeypatch.setattr(Interruption, "requested", requested)
+    """A SIGTERM after so many steps."""
+    signalled_by(monkeypatch, Stopper(steps))
 
 
 def test_resume_without_a_checkpoint_starts_from_the_beginning(
