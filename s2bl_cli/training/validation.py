@@ -126,15 +126,18 @@ class HeldOutPredictions:
     actions: int
 
     def __call__(self, policies: TrainablePolicies) -> list[list[HeldOut]]:
-        parts = [self._of_part(policies, rows) for rows in self.rows()]
-        return [[joined([part[g][c] for part in parts]) for c in range(len(nu))] for g, nu in enumerate(self.nu)]
+        parts = [self._columns(policies, rows) for rows in self.rows()]
+        by_fold = [np.concatenate(of_fold, axis=-1) for of_fold in zip(*parts, strict=True)]
+        return [[HeldOut(*columns) for columns in of_fold] for of_fold in by_fold]
 
     @torch.no_grad()
-    def _of_part(self, policies: TrainablePolicies, rows: Rows) -> list[list[HeldOut]]:
-        # Folds are looked at together, so the shorter ones are filled up with the part's first row, and cut again.
+    def _columns(self, policies: TrainablePolicies, rows: Rows) -> list[Floats]:
+        """The columns of `HeldOut` for a part of the rows, by fold: (C, 4, rows)."""
+        # All folds are predicted at once. The shorter ones are padded with the part's first row, and cut again.
         index = pad_sequence(list(rows.held_out), batch_first=True)  # (G, rows)
         expected = self._expected_costs(rows, index)
-        logged, values = ([rows.p.new_empty(*policies.shape, 0)] for _ in range(2))
+        nu = rows.p.new_tensor(self.nu).unsqueeze(-1)  # (G, C, 1)
+        columns = [rows.p.new_empty(*policies.shape, len(HeldOut._fields), 0)]
         at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // (math.prod(policies.shape) * self.actions)))
         policies.training(False)
         for start in range(0, index.shape[1], at_once):
@@ -143,16 +146,15 @@ class HeldOutPredictions:
             (inputs,) = policies.inputs(part[None], action[None])
             log_policy, _ = policies.forward(rows.context, inputs, all_actions=True)  # (G, C, rows, actions)
             pi = _argmax(log_policy) if self.argmax else log_policy.exp()
+            costs = expected[:, None, start : start + at_once].expand_as(pi)
             chosen = action[:, None, :, None].expand(-1, pi.shape[1], -1, 1)
-            logged.append(pi.gather(-1, chosen).squeeze(-1))
-            values.append((pi * expected[:, None, start : start + at_once]).sum(-1))
+            weight = pi.gather(-1, chosen).squeeze(-1) / rows.p[part].unsqueeze(1).maximum(nu)
+            # The true costs, not those that a cost model filled in: held-out rows have theirs.
+            cost = rows.true_cost[part].unsqueeze(1).expand_as(weight)
+            columns.append(torch.stack([weight, cost, (pi * costs).sum(-1), costs.gather(-1, chosen).squeeze(-1)], 2))
         policies.training(True)
-        pi_logged, pi_value = torch.cat(logged, -1), torch.cat(values, -1)
-        model_logged = expected.gather(-1, rows.action[index].unsqueeze(-1)).squeeze(-1)
-        return [
-            [_held_out(rows, g, pi_logged[g, c], nu, pi_value[g, c], model_logged[g]) for c, nu in enumerate(nus)]
-            for g, nus in enumerate(self.nu)
-        ]
+        whole = torch.cat(columns, dim=-1).cpu().numpy().astype(np.float64)  # (G, C, 4, rows)
+        return [whole[g, :, :, : len(held_out)] for g, held_out in enumerate(rows.held_out)]
 
     def _expected_costs(self, rows: Rows, index: Tensor) -> Tensor:
         """q̂ of the held-out rows, by models that have not seen their feedback: (G, rows, actions). NaN without one."""
@@ -167,18 +169,6 @@ def fold_models(known: TrainRows, folds: Sequence[Fold], actions: int, device: t
     """One cost model per fold, of the known rows that are not held out."""
     learned = [known.rows.take(known.learned(fold)) for fold in folds]
     return [fit_reward_model(rows.context, rows.action, rows.cost, actions, device=device) for rows in learned]
-
-
-def _held_out(rows: Rows, g: int, pi: Tensor, nu: float, value: Tensor, logged: Tensor) -> HeldOut:
-    index = rows.held_out[g]
-    # The true costs, not those that a cost model filled in: held-out rows have theirs.
-    columns = (
-        pi[: len(index)] / rows.p[index].clamp(min=nu),
-        rows.true_cost[index],
-        value[: len(index)],
-        logged[: len(index)],
-    )
-    return HeldOut(*(column.cpu().numpy().astype(np.float64) for column in columns))
 
 
 def _argmax(log_policy: Tensor) -> Tensor:
