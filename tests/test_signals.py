@@ -150,7 +150,7 @@ def test_interrupted_training_leaves_a_checkpoint_alone(valid: Path, tmp_path: P
         process.send_signal(number)
         _, stderr = process.communicate(timeout=HANGS)
     assert process.returncode == code
-    assert stderr.startswith("warning: stopped; to go on, give the same command with --resume")
+    assert stderr.startswith("warning: stopped; to continue, run the same command with --resume")
     assert names(tmp_path) == ["policy.checkpoint"]
 
 

@@ -16,14 +16,14 @@ from s2bl_cli.training.settings import TrainSettings
 
 _SUFFIX = ".safetensors"
 
-Point = dict[str, float | str | None]  # of the grid; words stand for numbers that the known costs will tell
+Point = dict[str, float | str | None]  # of the grid; words stand for numbers that are computed from the known costs
 
 
 class Fold(NamedTuple):
     """The known rows that policies of a seed must not learn from: those whose number hashes into [start, stop).
 
     It is a function of the seed and the row's number in the log alone: the same for every policy of the seed, in memory
-    or streamed, and after a resumption.
+    or streamed, and in a resumed run.
     """
 
     seed: int

@@ -75,7 +75,7 @@ class Statistics:
     action_counts: npt.NDArray[np.float64]  # (actions,) over all rows
     shift: npt.NDArray[np.float32]  # (features,) the standardisation of the contexts
     scale: npt.NDArray[np.float32]
-    sample: TrainRows  # known rows with contexts, of very many an even sample; none where not asked for
+    sample: TrainRows  # known rows with contexts, of very many an even sample; empty if not requested
 
     @cached_property
     def cost_range(self) -> tuple[float, float]:
@@ -171,7 +171,7 @@ class TrainingData:
                 if following is not None:
                     coming = pool.submit(self._read, following)
                 yield part
-                del part  # or it would be held until two more are read
+                del part  # free it before two more parts are read
 
     def mean_of_propensities(self, function: Callable[[Floats], Floats], fold: Fold, *, on_known: bool) -> float:
         """Over the regularised rows."""
@@ -213,7 +213,7 @@ class TrainingData:
 
 
 def row_bytes(log: Log, columns: tuple[str, ...]) -> int:
-    """Of a row in memory."""
+    """Size of a row in memory."""
     return log.spec.context.byte_width + _ROW_BYTES + (4 * log.spec.actions if "pi0" in columns else 0)
 
 
@@ -223,7 +223,7 @@ def needs_streaming(log: Log, columns: tuple[str, ...]) -> bool:
 
 
 def available_memory() -> int:
-    """Bytes that a process may still take, as far as the system tells; a lot where it does not."""
+    """Bytes of memory that are still free; 1 TiB if the system does not report it."""
     limits = [1 << 40]
     try:
         with open("/proc/meminfo") as file:

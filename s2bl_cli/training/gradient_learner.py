@@ -53,7 +53,7 @@ class GradientLearner:
     def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[Result]:
         settings = self._settings
         if self._regulariser.needs and not any(candidate.hyperparameters["lam"] for candidate in candidates):
-            # Nothing of the regulariser would be seen.
+            # λ = 0: the regulariser has no effect.
             plain = GradientLearner(settings, self._spec, self._risk, REGULARISERS.load("none"))
             yield from plain.fit(data, candidates, run)
             return
@@ -198,8 +198,8 @@ class GradientLearner:
 
 
 def start_network(spec: NetworkSpec, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:
-    """Where a policy starts. The contexts are standardised by the train rows; with a prior as the prior does it, so
-    that parameters mean the same."""
+    """The initial network. Contexts are standardised by the train rows; with a prior, as the prior does, so that
+    parameters are comparable."""
     torch.manual_seed(seed)
     network = build_network(spec)
     if run.prior is None:
@@ -210,5 +210,5 @@ def start_network(spec: NetworkSpec, data: TrainingData, seed: int, run: Run) ->
 
 
 def _parts(rows: list[Any], size: int) -> list[Any]:
-    """So many at a time."""
+    """Consecutive parts of at most `size` rows."""
     return [rows[start : start + size] for start in range(0, len(rows), size)]

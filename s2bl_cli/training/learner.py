@@ -1,6 +1,6 @@
-"""What a learner is: candidates in, results out; and the run it works in, with its checkpoint.
+"""The interface of a learner: candidates in, results out; and the run with its checkpoint.
 
-`gradient_learner.py` is a learner; one in closed form never sees a loss.
+`gradient_learner.py` implements it. A learner in closed form can too.
 """
 
 import os
@@ -42,7 +42,7 @@ class Learner(Protocol):
 
 
 class Checkpoint:
-    """What a run keeps to continue from: finished candidates, and the state of those in training.
+    """The progress of a run: finished candidates, and the state of those in training.
 
     A resumed run takes the same steps as one that never stopped, to the last bit: the order of the rows follows from
     seed and epoch, so that policies, optimizer and the number of the next step are all there is to keep. Without a
@@ -101,7 +101,7 @@ class Checkpoint:
 
 @dataclass(frozen=True)
 class Run:
-    """What a learner is given besides data and candidates: one stage of a training run."""
+    """One stage of a training run: what a learner gets besides data and candidates."""
 
     device: torch.device
     stage: str = "training"

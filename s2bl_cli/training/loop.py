@@ -85,7 +85,7 @@ class Sums:
 
     def add(self, name: str, term: Term) -> None:
         if term.terms is None:
-            return  # it has no say in this step
+            return  # it is not part of this step
         total = self.totals.get(name)
         if total is None:
             self.totals[name] = term.terms.clone()
@@ -106,7 +106,7 @@ class Sums:
 
 @dataclass
 class TrainState:
-    """Policies in training: the step, and all that the next one depends on."""
+    """Policies in training: the step, and the state that the next one depends on."""
 
     policies: TrainablePolicies
     optimizer: Optimizer

@@ -61,7 +61,7 @@ class TrainedPolicy:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """What to train on what."""
+    """A log and the settings to train with."""
 
     log: Log
     settings: TrainSettings
@@ -120,7 +120,7 @@ class TrainingRun:
             )
         return selected, {seed: values[seed, number] for seed, number in selected.items()}
 
-    # --- what the run is on ---
+    # --- data, model and lineage ---
 
     def _data(self, streamed: bool | None) -> TrainingData:
         """`streamed`: as the checkpoint says; None: to be decided now."""
@@ -144,7 +144,7 @@ class TrainingRun:
         return NetworkSpec(settings.model, log_spec.context, log_spec.actions, hidden, settings.width)
 
     def identity(self) -> Step:
-        """What a checkpoint must share with the run: everything that the policies depend on."""
+        """What a checkpoint must share with the run: all that the policies depend on."""
         settings = {**recorded(self.settings), **self.log.recorded_names}
         if self.stream != "auto":
             settings["stream"] = self.stream
@@ -154,7 +154,7 @@ class TrainingRun:
         return self.log.sources if self.prior is None else (*self.log.sources, self.prior.source)
 
     def _policy(self, result: Result, data: TrainingData, spec: NetworkSpec) -> Policy:
-        """The lineage says what this policy alone would need: its own seed and numbers."""
+        """The policy with its lineage: the settings that would train it alone, with its seed and hyperparameters."""
         settings = self.settings
         alone = recorded(settings) | self.log.recorded_names | ({"stream": "on"} if data.streamed else {})
         alone |= {"seed": result.candidate.fold.seed, "seeds": None}
@@ -173,8 +173,8 @@ class TrainingRun:
         )
 
     def _asked(self, candidate: Candidate) -> dict[str, Any]:
-        """What was asked for where the lineage has what came of it: grids of which one value was selected, and words
-        such as `auto` that the costs made a number of. Runs are repetitions if they agree in this."""
+        """The settings as requested, where the lineage records the resulting value: grids from which one value was
+        selected, and words such as `auto` that became a number. Runs are repetitions if these agree."""
         settings, texts = self.settings, recorded(self.settings)
         is_selected = settings.select is not None
         names = [
@@ -227,7 +227,7 @@ class TrainingRun:
         network_from(spec, prior.policy.tensors, prior.name)  # every tensor as the model has it
 
     def _check_fold(self, data: TrainingData, fold: Fold) -> None:
-        """Which rows are held out is chance: of few rows it may be none or all."""
+        """Rows are held out at random. If there are few, it may be none or all of them."""
         known, learned = len(data.statistics.known.c), data.statistics.learned_count(fold)
         check_rules(
             (
@@ -257,7 +257,7 @@ def train_with_checkpoint(
     device: torch.device,
     console: Console,
 ) -> list[TrainedPolicy]:
-    """As the command line does it. Ctrl-C and SIGTERM stop it between two steps, and the checkpoint is written."""
+    """Train as the command does. Ctrl-C and SIGTERM stop it between two steps and write the checkpoint."""
     if options.resume:
         is_there = checkpoint.resume(training.identity)
         console.say(f"resuming from {checkpoint.path}" if is_there else "no checkpoint: starting from the beginning")
@@ -275,9 +275,9 @@ def train_with_checkpoint(
         except Interrupted:
             checkpoint.write()
             if checkpoint.path is None:
-                console.warn("stopped; with -o - nothing is kept to go on from")
+                console.warn("stopped; with -o - there is no checkpoint to resume from")
             else:
-                console.warn(f"stopped; to go on, give the same command with --resume (state in {checkpoint.path})")
+                console.warn(f"stopped; to continue, run the same command with --resume (state in {checkpoint.path})")
             raise
 
 

@@ -1,4 +1,4 @@
-"""What `train` can be asked to do: what the policies depend on, and what they do not. No torch is imported."""
+"""The settings of `train`: those that the policies depend on, and the others. Does not import torch."""
 
 import math
 import os
@@ -199,7 +199,7 @@ class TrainSettings:
         ]
 
     def _hyperparameter_faults(self) -> list[str]:
-        """Those that the objective does not have are mistakes, not decorations."""
+        """Hyperparameters that the objective does not have are rejected."""
         declared, known = {h.name: h for h in self.declared}, declared_hyperparameters()
         faults: list[str] = []
         for name, text in self.hyperparameters.items():
@@ -331,7 +331,7 @@ class TrainSettings:
 
     @property
     def points(self) -> dict[str, tuple[float | str | None, ...]]:
-        """What is tried of each hyperparameter: numbers, words for numbers that the known costs will tell, or None."""
+        """Values of each hyperparameter: numbers, words whose numbers are computed from the known costs, or None."""
         return {
             h.name: h.points(self.hyperparameters[h.name]) if h.name in self.hyperparameters else (h.default,)
             for h in self.declared
@@ -384,7 +384,7 @@ def check_rules(*rules: tuple[object, str], error: Callable[[str], Exception] = 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """What does not change the policy: checkpoints, learning curves, streaming."""
+    """Options that do not change the policy: checkpoints, learning curves, streaming."""
 
     history: str | None = setting(
         None, "Write the learning curves to this file (.parquet or .csv)", metavar="FILE", recorded=False

@@ -31,7 +31,7 @@ Curve = list[tuple[int, str, float]]  # epoch, quantity, value
 
 
 class HeldOut(NamedTuple):
-    """What is known of one policy on the rows held out: all (rows,)."""
+    """Predictions of one policy on the held-out rows: all (rows,)."""
 
     weight: Floats  # π(a|x)/max(ν, p)
     cost: Floats
@@ -48,7 +48,7 @@ class Selector:
     largest_cost: float = math.inf  # costs above it are refused
 
     def __call__(self, held_out: HeldOut | None) -> float:
-        """Where nothing is held out, nothing is worse."""
+        """−∞ if no rows are held out."""
         return self.estimate(held_out) if held_out is not None and len(held_out.cost) else -math.inf
 
 
@@ -117,7 +117,7 @@ def joined(parts: Sequence[HeldOut]) -> HeldOut:
 
 @dataclass(frozen=True)
 class HeldOutPredictions:
-    """What the policies of some folds do on the rows held out, for a selector."""
+    """Predictions of the policies of some folds on their held-out rows, for a selector."""
 
     rows: Callable[[], Iterator[Rows]]
     nu: Sequence[Sequence[float]]  # (G, C)
@@ -166,13 +166,13 @@ class HeldOutPredictions:
 
 
 def fold_models(known: TrainRows, folds: Sequence[Fold], actions: int, device: torch.device) -> list[RewardModel]:
-    """One cost model per fold, of the known rows that are not held out."""
+    """One cost model per fold, fitted on the known rows that are not held out."""
     learned = [known.rows.take(known.learned(fold)) for fold in folds]
     return [fit_reward_model(rows.context, rows.action, rows.cost, actions, device=device) for rows in learned]
 
 
 def _argmax(log_policy: Tensor) -> Tensor:
-    """1 at the likeliest action (the first of equals), else 0."""
+    """1 at the most probable action (the first of equals), else 0."""
     return torch.zeros_like(log_policy).scatter_(-1, log_policy.argmax(-1, keepdim=True), 1.0)
 
 
@@ -216,7 +216,7 @@ class Tracker:
                 self._results[g, c] = replace(result, tensors=tensors, held_out=predicted[g][c], best_epoch=epoch)
 
     def results(self, epoch: int, policies: TrainablePolicies) -> Iterator[Result]:
-        """Of the policies as they are, or of each one's best epoch: to select by the last would be another policy."""
+        """Of the current policies, or with patience of the best epoch of each."""
         predicted = None if self._predictions is None else self._predictions(policies)
         state = policies.state()
         for (g, c), result in self._results.items():

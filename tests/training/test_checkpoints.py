@@ -237,7 +237,7 @@ def test_resumed_command_writes_the_same_bytes(
     ran = run(*words, "-o", "parts/", "--history", "parts.parquet")
     assert ran.code == 143
     name = os.path.join("parts", "log-wce-s2bl-lam0.1-seed0.checkpoint")
-    assert ran.stderr == f"warning: stopped; to go on, give the same command with --resume (state in {name})\n"
+    assert ran.stderr == f"warning: stopped; to continue, run the same command with --resume (state in {name})\n"
     assert [path.name for path in (tmp_path / "parts").iterdir()] == ["log-wce-s2bl-lam0.1-seed0.checkpoint"]
     monkeypatch.undo()
     monkeypatch.chdir(tmp_path)
@@ -273,7 +273,7 @@ def test_stopped_on_the_way_to_stdout_says_that_nothing_is_kept(
     _stop_command(monkeypatch, 3)
     ran = run("train", log, "-o", "-")
     assert (ran.code, ran.stdout) == (143, "")
-    assert ran.stderr == "warning: stopped; with -o - nothing is kept to go on from\n"
+    assert ran.stderr == "warning: stopped; with -o - there is no checkpoint to resume from\n"
     assert list(tmp_path.iterdir()) == []
 
 
@@ -547,6 +547,6 @@ def test_signalled_run_leaves_a_checkpoint_and_no_policy(tmp_path: Path, log: Pa
     finally:
         process.kill()
     assert (process.returncode, stdout) == (code, "")
-    assert "stopped; to go on, give the same command with --resume (state in p.checkpoint)\n" in stderr
+    assert "stopped; to continue, run the same command with --resume (state in p.checkpoint)\n" in stderr
     assert "Traceback" not in stderr
     assert [path.name for path in tmp_path.iterdir()] == ["p.checkpoint"]
