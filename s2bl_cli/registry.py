@@ -148,7 +148,7 @@ SELECTORS = Registry(
 LABEL_METRICS = Registry(
     "metric with labels",
     {
-        "argmax-accuracy": Entry("metrics.labels:METRICS", "share of rows whose likeliest action is the label"),
+        "argmax-accuracy": Entry("metrics.labels:METRICS", "share of rows whose most probable action is the label"),
         "sampled-accuracy": Entry("metrics.labels:METRICS", "expected share of drawn actions that are the label"),
         "true-risk": Entry("metrics.labels:METRICS", "expected cost of drawn actions; lower is better"),
         "class-accuracy": Entry("metrics.labels:METRICS", "argmax accuracy in the rows of one class"),
