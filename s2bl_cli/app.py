@@ -1,6 +1,6 @@
 """The `s2bl` command: the verbs, and the only place that turns an error into a line and an exit code.
 
-Exit codes: 0 success; 1 a claim of `report` failed, or the reader closed the pipe; 2 a wrong file, value or flag (one
+Exit codes: 0 success; 1 a claim of `report` failed, or the reader closed the pipe; 2 a wrong file, value or option (one
 line on stderr, nothing is written); 129 closed terminal; 130 Ctrl-C; 143 SIGTERM.
 """
 
@@ -46,7 +46,7 @@ VERBS = Registry(
 
 
 def verb_command(name: str) -> Any:
-    """The command of a verb, with all its flags."""
+    """The command of a verb, with all its options."""
     from s2bl_cli.commands.help_pages import HelpCommand
     from s2bl_cli.commands.options import with_shared_options
 
@@ -58,7 +58,7 @@ def verb_command(name: str) -> Any:
 class S2blGroup(TyperGroup):
     """Runs a verb and translates its exceptions.
 
-    A verb's module is imported and its flags are built only when the verb is called, so `s2bl --help` is fast.
+    A verb's module is imported and its options are built only when the verb is called, so `s2bl --help` is fast.
     """
 
     def __init__(self, **attrs: Any) -> None:
@@ -142,7 +142,7 @@ def _leave_stdout() -> None:
 
 
 def _usage(error: typer.TyperException) -> int:
-    """Report a wrong flag: typer's message on one line, with the command that prints the help."""
+    """Report a wrong option: typer's message on one line, with the command that prints the help."""
     context = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "s2bl"
     message = _without_pydantic(error)

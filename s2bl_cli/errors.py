@@ -14,7 +14,7 @@ class S2blError(Exception):
 
 
 class SettingError(S2blError):
-    """A flag's value breaks its rule, or flags contradict each other."""
+    """The value of an option breaks its rule, or options contradict each other."""
 
 
 class InputFileError(S2blError):

@@ -99,7 +99,7 @@ REGULARISERS = Registry(
         "kl": Entry("objectives.regularisers.kl:REGULARISER", "KL divergence from the logging policy"),
         "cce": Entry(
             "objectives.regularisers.cce:REGULARISER",
-            "cross-entropy with logged actions estimated to be better than usual",
+            "cross-entropy with logged actions that are estimated to be better than average",
         ),
         "lpr": Entry(
             "objectives.regularisers.lpr:REGULARISER", "squared distance from a policy fitted to the logged actions"
@@ -112,7 +112,7 @@ COST_MODELS = Registry(
     "cost model",
     {
         "propensity": Entry("training.expected_rewards:by_propensity", "isotonic in the propensity"),
-        "logistic": Entry("training.expected_rewards:by_logistic", "logistic in context and action, as the paper's"),
+        "logistic": Entry("training.expected_rewards:by_logistic", "logistic in context and action, as in the paper"),
     },
 )
 
@@ -148,8 +148,10 @@ SELECTORS = Registry(
 LABEL_METRICS = Registry(
     "metric with labels",
     {
-        "argmax-accuracy": Entry("metrics.labels:METRICS", "share of rows whose most probable action is the label"),
-        "sampled-accuracy": Entry("metrics.labels:METRICS", "expected share of drawn actions that are the label"),
+        "argmax-accuracy": Entry(
+            "metrics.labels:METRICS", "share of rows in which the most probable action is the label"
+        ),
+        "sampled-accuracy": Entry("metrics.labels:METRICS", "expected share of drawn actions that equal the label"),
         "true-risk": Entry("metrics.labels:METRICS", "expected cost of drawn actions; lower is better"),
         "class-accuracy": Entry("metrics.labels:METRICS", "argmax accuracy in the rows of one class"),
     },
@@ -165,12 +167,16 @@ ESTIMATORS = Registry(
         "ls": Entry("metrics.estimators.ls:ESTIMATOR", "logarithmic smoothing of w·r, with a lower bound"),
         "lse": Entry("metrics.estimators.lse:ESTIMATOR", "log-sum-exponential of w·r"),
         "os": Entry("metrics.estimators.os:ESTIMATOR", "optimistic shrinkage: mean(r·λw/(w² + λ))"),
-        "beta-ips": Entry("metrics.estimators.beta_ips:ESTIMATOR", "IPS with the baseline of least variance"),
+        "beta-ips": Entry("metrics.estimators.beta_ips:ESTIMATOR", "IPS with the baseline that minimises its variance"),
         "dm": Entry("metrics.estimators.dm:ESTIMATOR", "direct method: mean of a cross-fitted reward model, mean(f)"),
         "dr": Entry("metrics.estimators.dr:ESTIMATOR", "doubly robust: mean(f + w·(r − q))"),
         "sndr": Entry("metrics.estimators.sndr:ESTIMATOR", "self-normalised doubly robust: mean(f) + Σw·(r − q)/Σw"),
-        "switch-dr": Entry("metrics.estimators.switch_dr:ESTIMATOR", "doubly robust where w ≤ t, direct elsewhere"),
-        "ppi-dr": Entry("metrics.estimators.ppi_dr:ESTIMATOR", "doubly robust, sharpened by the rows without feedback"),
+        "switch-dr": Entry(
+            "metrics.estimators.switch_dr:ESTIMATOR", "doubly robust in rows with w ≤ t, direct method in the others"
+        ),
+        "ppi-dr": Entry(
+            "metrics.estimators.ppi_dr:ESTIMATOR", "doubly robust, with less variance by using rows without feedback"
+        ),
         "empirical-ips": Entry("metrics.estimators.empirical_ips:ESTIMATOR", "the paper's empirical IPS: untruncated"),
     },
 )
@@ -203,7 +209,7 @@ HEALTH = Registry(
     {
         "ess": Entry("metrics.health:METRICS", "effective sample size of the known rows: (Σw)²/Σw²"),
         "ess-share": Entry("metrics.health:METRICS", "ess as a share of the known rows"),
-        "mean-weight": Entry("metrics.health:METRICS", "mean weight: 1 where the propensities are right"),
+        "mean-weight": Entry("metrics.health:METRICS", "mean weight; close to 1 if the propensities are right"),
         "weight-p50": Entry("metrics.health:METRICS", "median weight"),
         "weight-p99": Entry("metrics.health:METRICS", "99 % quantile of the weights"),
         "weight-max": Entry("metrics.health:METRICS", "largest weight"),
@@ -212,9 +218,9 @@ HEALTH = Registry(
         ),
         "truncated-share": Entry("metrics.health:METRICS", "share of rows with a propensity below ν"),
         "unsupported-share": Entry(
-            "metrics.health:METRICS", "share of the policy's choices that are of actions never logged"
+            "metrics.health:METRICS", "probability that the policy chooses an action that was never logged"
         ),
-        "health": Entry("metrics.health:METRICS", "2 reliable, 1 caution, 0 unreliable; the reason is the note"),
+        "health": Entry("metrics.health:METRICS", "2 reliable, 1 caution, 0 unreliable; the note has the reason"),
     },
 )
 
@@ -232,16 +238,14 @@ TABLES = Registry(
     "table",
     {
         "main": Entry("reporting.tables.grid:main", "rows dataset/τ/ρ, one column per method, mean ± std over seeds"),
-        "full": Entry("reporting.tables.grid:full", "as main, with a row for every model too"),
+        "full": Entry("reporting.tables.grid:full", "like main, with one row per model"),
         "regulariser-only": Entry(
-            "reporting.tables.grid:regulariser_only", "the regularisers alone beside the whole objectives"
+            "reporting.tables.grid:regulariser_only", "the regularisers alone beside the full objectives"
         ),
         "missing-ratio": Entry(
             "reporting.tables.grid:missing_ratio", "rows dataset/τ/known rows/ratio of missing to known rows"
         ),
-        "ope": Entry(
-            "reporting.tables.ope:build", "values estimated from the log, the truth where known, and the log's health"
-        ),
+        "ope": Entry("reporting.tables.ope:build", "values estimated from the log, true values if known, and health"),
     },
 )
 
@@ -250,16 +254,17 @@ FIGURES = Registry(
     "figure",
     {
         "learning-curves": Entry(
-            "reporting.figures.learning_curves:FIGURE", "loss, risk and the like by epoch, from history files"
+            "reporting.figures.learning_curves:FIGURE", "loss, risk and other quantities by epoch, from history files"
         ),
         "propensities": Entry(
-            "reporting.figures.propensities:FIGURE", "histogram of a log's propensities, known and missing rows apart"
+            "reporting.figures.propensities:FIGURE",
+            "histogram of a log's propensities, separately for known and missing rows",
         ),
         "missing-ratio": Entry(
             "reporting.figures.curves:MISSING_RATIO", "accuracy against the ratio of missing to known rows"
         ),
         "known-rows": Entry(
-            "reporting.figures.curves:KNOWN_ROWS", "accuracy against the number of known rows, a line per method"
+            "reporting.figures.curves:KNOWN_ROWS", "accuracy against the number of known rows, one line per method"
         ),
         "estimates": Entry(
             "reporting.figures.estimates:FIGURE", "values estimated from the log with intervals, against the truth"

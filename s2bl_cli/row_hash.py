@@ -8,7 +8,7 @@ GOLDEN = 0x9E3779B97F4A7C15
 
 def mixed(key: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
     """The finaliser of splitmix64 (Steele, Lea & Flood 2014), a bijection of 64-bit words."""
-    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)  # arrays wrap round silently
+    key = (key ^ (key >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)  # arrays wrap around silently
     key = (key ^ (key >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return key ^ (key >> np.uint64(31))
 

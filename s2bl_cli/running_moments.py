@@ -9,7 +9,7 @@ _ROWS_AT_ONCE = 8192
 
 
 class RunningMoments:
-    """Of numbers, or of each feature of rows: Chan, Golub & LeVeque 1983, in float64."""
+    """Moments of numbers, or of each feature of rows: Chan, Golub & LeVeque 1983, in float64."""
 
     def __init__(self) -> None:
         self.count = 0

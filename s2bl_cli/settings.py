@@ -7,7 +7,7 @@
         def __post_init__(self) -> None:
             check_settings(self)
 
-The flags and their help, the checks and the lineage are derived from it.
+The options and their help, the checks and the lineage are derived from it.
 """
 
 import dataclasses
@@ -50,7 +50,7 @@ class Between:
 
 @dataclass(frozen=True)
 class Declaration:
-    """A field's declaration as a flag."""
+    """A field's declaration as an option."""
 
     help: str
     rule: Between | None = None
@@ -72,18 +72,18 @@ def setting(
     many: bool = False,
     panel: str | None = None,
 ) -> Any:
-    """A dataclass field that is also a flag."""
+    """A dataclass field that is also an option."""
     declared = Declaration(help, rule, choices, recorded, metavar, many, panel)
     return dataclasses.field(default=default, metadata={_METADATA: declared})
 
 
 def settings_by_name(members: Callable[[], Mapping[str, Declaration]]) -> Any:
-    """A dataclass field for several flags: a mapping from their names to the given texts. `members` lists the flags."""
+    """A dataclass field for several options: a mapping from their names to the given texts. `members` lists them."""
     return dataclasses.field(default_factory=dict, metadata={_MEMBERS: members})
 
 
 def members(field: "dataclasses.Field[Any]") -> Mapping[str, Declaration] | None:
-    """The flags of a field for several flags; None if the field is a flag itself."""
+    """The options of a field for several options; None if the field is a single option."""
     return field.metadata[_MEMBERS]() if _MEMBERS in field.metadata else None
 
 
@@ -147,7 +147,7 @@ def number_text(number: float) -> str:
 
 
 def recorded(settings: Any) -> dict[str, Any]:
-    """The settings for a lineage: flag name without dashes → plain value."""
+    """The settings for a lineage: option name without dashes → plain value."""
     by_flag: dict[str, Any] = {}
     for field in dataclasses.fields(settings):
         value = getattr(settings, field.name)

@@ -182,7 +182,7 @@ PROPENSITY, COST = (
 )
 NEWER = ("contract version 2", "reads up to 1", "upgrade s2bl")
 NEWER_SCORES = (f"contract version {VERSIONS[KIND_SCORES] + 1}", f"reads up to {VERSIONS[KIND_SCORES]}", "upgrade s2bl")
-DAMAGED_LINEAGE = ("its lineage is damaged", "settings do not map flag names to plain values", "make the file again")
+DAMAGED_LINEAGE = ("its lineage is damaged", "settings do not map option names to plain values", "make the file again")
 DAMAGED_FOOTER = ("is a damaged Parquet file", "the row counts in its footer are inconsistent", "copy or make it again")
 NO_TEXT = pa.array([b"train\xff"] * ROWS, pa.binary()).view(pa.string())
 NO_AVERAGE = (POLICY, "has argmax-accuracy", "which no table can average", "evaluate it again")

@@ -1,4 +1,4 @@
-"""Flags from settings dataclasses, and the options that all commands share."""
+"""Options from settings dataclasses, and the options that all commands share."""
 
 import dataclasses
 import functools
@@ -111,9 +111,9 @@ def with_shared_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """A decorator that replaces each parameter whose type is a settings dataclass by the flags of that dataclass.
+    """A decorator that replaces each parameter whose type is a settings dataclass by the options of that dataclass.
 
-    `panels` maps a parameter to the help panel of its flags. The command receives the dataclass, built from the flags,
+    `panels` maps a parameter to the help panel of its options. The command receives the dataclass, built from them,
     whose checks run then.
     """
 
@@ -145,7 +145,7 @@ def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable
 
 
 def _pop_value(field: "dataclasses.Field[Any]", values: dict[str, Any]) -> Any:
-    """Remove the values of the field's flags from `values`, and return the field's value."""
+    """Remove the values of the field's options from `values`, and return the field's value."""
     field_members = members(field)
     if field_members is None:
         return values.pop(field.name)

@@ -108,7 +108,7 @@ def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
     if not isinstance(version, str):
         raise fault("version is not text")
     if not is_plain_settings(settings):
-        raise fault("settings do not map flag names to plain values")
+        raise fault("settings do not map option names to plain values")
     if not isinstance(inputs, list):
         raise fault("inputs are not a list")
     sources = []
@@ -127,7 +127,7 @@ def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
 
 
 def is_plain_settings(settings: Any) -> TypeGuard[dict[str, Any]]:
-    """Whether the settings map flag names to plain values, as a step records them."""
+    """Whether the settings map option names to plain values, as a step records them."""
     return isinstance(settings, dict) and all(_FLAG.fullmatch(k) and _is_plain(v) for k, v in settings.items())
 
 

@@ -130,7 +130,7 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
             )
     asked = document.get("asked", {})
     if not is_plain_settings(asked):
-        raise ContractError(f"{subject}: asked in its document must map flag names to plain values; train it again")
+        raise ContractError(f"{subject}: asked in its document must map option names to plain values; train it again")
     actions = whole_number(document, "actions", subject, low=1, high=MAX_ACTIONS)
     return Policy(
         NetworkSpec(

@@ -91,7 +91,7 @@ class ProbabilityFile:
 
 
 class ProbabilityReader:
-    """Chosen rows of a file in order, as many at a time as are asked for."""
+    """Reads the chosen rows of a file in order, any number at a time."""
 
     def __init__(self, file: ProbabilityFile, chosen: Mask, actions: int, batch_rows: int) -> None:
         self._file = file

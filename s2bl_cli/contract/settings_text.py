@@ -66,7 +66,7 @@ def step_settings(step: Step | None, prefix: str = "") -> dict[str, Any]:
 
 
 def named_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Settings by flag, with the names of columns: `reg-rows` becomes `reg_rows`."""
+    """Settings by option, with the names of columns: `reg-rows` becomes `reg_rows`."""
     return {
         prefix + name.replace("-", "_"): ",".join(map(str, value)) if isinstance(value, list) else value
         for name, value in settings.items()

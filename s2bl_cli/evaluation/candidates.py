@@ -27,7 +27,7 @@ SUPERVISED = "supervised"  # the method of a policy that make-logs fitted to lab
 
 @dataclass(frozen=True)
 class Candidate:
-    """One policy to score. Exactly one of the last two is there, or none for the logging and the uniform policy."""
+    """One policy to score. The logging and the uniform policy have neither `loaded` nor `probabilities`."""
 
     name: str
     loaded: LoadedPolicy | None = None

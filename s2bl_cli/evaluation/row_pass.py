@@ -1,4 +1,4 @@
-"""The one pass over a log's contexts, for all policies at once: it writes the columns that metrics are computed from.
+"""The single pass over a log's contexts, for all policies at once: it computes the columns that metrics need.
 
 A batch of contexts is converted once, for the policies, the reward model and the model of missingness alike. What is
 kept are the columns, at most 25 bytes per row and policy (`metrics/sample.py`), and 8 bytes per row for the models.

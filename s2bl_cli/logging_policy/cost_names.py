@@ -1,3 +1,3 @@
-"""The name of the default cost, in a module of its own so that the command line does not import polars."""
+"""The name of the default cost, in a separate module so that the command line does not import polars."""
 
 MATCH = "match"

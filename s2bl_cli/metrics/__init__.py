@@ -1,1 +1,1 @@
-"""What is measured of a policy on a log: metrics and estimators, each a descriptor. numpy only, no torch, no files."""
+"""Metrics and estimators of a policy on a log. Uses only numpy: no torch, no files."""

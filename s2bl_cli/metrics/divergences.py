@@ -1,15 +1,15 @@
 """Divergences between a policy and the logging policy, and the paper's bounds that follow from them.
 
-A divergence is measured in three ways; the name of a metric says which.
+There are three versions of a divergence, which the name of the metric distinguishes:
 
-    exact    from the whole distributions of each row, where the log stores them (`pi0`)
+    exact    from the whole distributions of each row, if the log stores them (`pi0`)
     sampled  from the logged actions: KL(π‖π₀) = mean(w ln w), KL(π₀‖π) = mean(ln p − ln π); unbiased
     paper    the paper's per-action estimator: Σ_a (1/m_a) Σ_{aᵢ = a} of π ln(π/p), or of p ln(p/π)
 
-The last assumes that the contexts in which an action was logged are distributed as all contexts are. They are not, so
-it estimates something else (docs/mathematics.md). It is here because the paper's regularisers and error bound use it.
+The last one assumes that contexts have the same distribution for every logged action. They do not, so it does not
+estimate the divergence (docs/mathematics.md). It exists because the paper's regularisers and error bound use it.
 
-No feedback enters a divergence: all rows are used. The bounds are of the true risk, which needs feedback, and of the
+Divergences need no feedback and use all rows. One bound is on the true risk and needs feedback, the others are on the
 error of the paper's estimator. δ is 1 − level.
 """
 
@@ -62,10 +62,11 @@ def risk_bound(truncated_value: float, divergence: float, n: int, nu: float, del
 
 
 def estimator_error_bound(terms: Floats, sample: LoggedSample, delta: float) -> float:
-    """B √(2 ln(k/δ)) Σ_a 1/√m_a: how far the paper's divergence estimator is off, with probability 1 − δ.
+    """B √(2 ln(k/δ)) Σ_a 1/√m_a: a bound on the error of the paper's divergence estimator, with probability 1 − δ.
 
-    B is the largest |term| seen. Actions never logged are left out. Source: the paper, proposition *error
-    analysis*, which assumes that the contexts of each action are distributed as all contexts are.
+    B is the largest |term| in the log. Actions that were never logged are left out.
+    Source: the paper, proposition *error analysis*, which assumes the same distribution of contexts for every
+    action.
     """
     count = np.bincount(sample.action, minlength=sample.actions)
     sizes = float((1 / np.sqrt(count[count > 0])).sum())

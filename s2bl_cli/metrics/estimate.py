@@ -1,5 +1,5 @@
-"""An estimate, with the influence of every row on it; the one standard error; the difference of two estimates; and
-intervals: normal, Bernstein, bootstrap, or an estimator's own bound.
+"""Estimates with the influence of every row, their standard errors, the difference of two estimates, and intervals:
+normal, Bernstein, bootstrap, or an estimator's own bound.
 
 Most estimates are functions g of means t̄ of terms over the rows. The influence of row i is ψᵢ = ∇g(t̄)·(tᵢ − t̄), the
 delta method. The gradient is taken by a complex step, Im g(t̄ + iεe)/ε, which has a negligible rounding error.
@@ -20,7 +20,7 @@ from s2bl_cli.metrics.sample import Floats
 
 NORMAL, BERNSTEIN, BOOTSTRAP, LOWER_BOUND = "normal", "bernstein", "bootstrap", "lower-bound"
 
-_COUNTS_AT_ONCE = 1 << 18  # numbers: what the bootstrap holds at a time stays in the processor's cache
+_COUNTS_AT_ONCE = 1 << 18  # numbers: the bootstrap's working set fits in the processor's cache
 _STEP = 1e-30
 
 Values = npt.NDArray[Any]  # real or complex
@@ -28,20 +28,20 @@ Values = npt.NDArray[Any]  # real or complex
 
 @dataclass(frozen=True)
 class Terms:
-    """What an estimator averages over the rows, and what it makes of the averages."""
+    """The terms that an estimator averages over the rows, and its function of the averages."""
 
     values: Sequence[Floats]  # (n,) each
-    # of as many means as there are terms; analytic, so that it can be differentiated
+    # of one mean per term; analytic, so that it can be differentiated
     of_means: Callable[..., Values] = lambda mean: mean
-    width: float | None = None  # of the interval that a mean's values lie in; None for what is no unbiased mean
+    width: float | None = None  # the range of the values of an unbiased mean; None for other estimates
     lower_bound: Callable[[float], float] | None = None  # δ → the estimator's own bound
-    biased: bool = False  # so that an interval around the estimate would miss the value: only its own bound counts
+    biased: bool = False  # an interval around a biased estimate would miss the value, so only its own bound is used
     note: str | None = None
 
     @property
     def estimate(self) -> "Estimate":
         means = np.array([values.mean() for values in self.values])
-        with np.errstate(all="ignore"):  # where the estimate is no number, neither is its influence
+        with np.errstate(all="ignore"):  # if the estimate is NaN, so is its influence
             value = float(self.of_means(*means))
             moved = means[:, None] + 1j * _STEP * np.eye(len(means))  # (terms, terms)
             gradient = self.of_means(*moved).imag / _STEP
@@ -53,14 +53,14 @@ class Terms:
 
 @dataclass(frozen=True)
 class Estimate:
-    """A number, and how each row moved it."""
+    """A value and the influence of each row on it."""
 
     value: float
     rows: int
-    influence: Floats | None = None  # (rows,); None for a figure without a standard error
+    influence: Floats | None = None  # (rows,); None for a value without a standard error
     note: str | None = None
-    label: int | None = None  # the class that it is about, or the number of a histogram's bin
-    terms: Terms | None = None  # to resample and to bound; None where normal intervals are all there is
+    label: int | None = None  # the class of a score by class, or the bin number of a histogram
+    terms: Terms | None = None  # for resampling and bounds; None if there are only normal intervals
     edges: tuple[float, float | None] | None = None  # of a histogram's bin
 
     @cached_property
@@ -74,8 +74,8 @@ def mean_estimate(values: Floats, label: int | None = None, note: str | None = N
 
 
 def standard_error(influence: Floats, cluster: npt.NDArray[Any] | None = None) -> float | None:
-    """√(Σψ²/(n − 1)/n); None where it is unknown. Rows of one cluster (G numbers from 0) are not independent: their
-    influences are summed first, √(G/(G − 1) Σ_g (Σ_{i in g} ψᵢ)²)/n, which is the same where each row is its own."""
+    """√(Σψ²/(n − 1)/n); None if it is unknown. Rows of one cluster (G numbers from 0) are not independent: their
+    influences are summed first, √(G/(G − 1) Σ_g (Σ_{i in g} ψᵢ)²)/n, which is the same if every row is a cluster."""
     sums = influence if cluster is None else np.bincount(cluster, influence)
     if len(sums) < 2:
         return None
@@ -84,7 +84,7 @@ def standard_error(influence: Floats, cluster: npt.NDArray[Any] | None = None) -
 
 
 def difference(first: Estimate, second: Estimate) -> Estimate:
-    """first − second, of two estimates on the same rows, whose errors are paired: what both owe to a row cancels."""
+    """first − second, for two estimates on the same rows. Their errors are paired, so shared noise cancels."""
     if first.influence is None or second.influence is None:
         return Estimate(first.value - second.value, first.rows)
     if first.rows != second.rows:
@@ -94,7 +94,7 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
 
 @dataclass(frozen=True)
 class IntervalSettings:
-    """Which interval, at what level; `draws` and `seed` are the bootstrap's."""
+    """Kind and level of the interval; `draws` and `seed` are for the bootstrap."""
 
     kind: str = NORMAL
     level: float = 0.95
@@ -104,7 +104,7 @@ class IntervalSettings:
 
 @dataclass(frozen=True)
 class Interval:
-    """`kind` says how it was made; None where there is none. An end that is None is open."""
+    """`kind` is the kind of interval, None if there is none. An end that is None is open."""
 
     low: float | None = None
     high: float | None = None
@@ -112,14 +112,15 @@ class Interval:
 
 
 def normal_quantile(level: float) -> float:
-    """z, such that a standard normal lies in [−z, z] with probability `level`."""
+    """The z for which a standard normal variable lies in [−z, z] with probability `level`."""
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def intervals(estimates: Sequence[Estimate], settings: IntervalSettings) -> list[Interval]:
-    """One per estimate. Estimates of as many rows share the bootstrap's draws.
+    """One interval per estimate. Estimates with the same number of rows share the bootstrap's draws.
 
-    The bootstrap needs terms to resample, Bernstein's inequality values of a known width. Others get the normal one.
+    The bootstrap needs terms to resample, and Bernstein's inequality needs values of a known range. Other estimates get
+    the normal interval.
     """
     replicates = _bootstrap(estimates, settings) if settings.kind == BOOTSTRAP else {}
     return [_interval(estimate, settings, replicates.get(i, np.empty(0))) for i, estimate in enumerate(estimates)]
@@ -135,7 +136,7 @@ def _interval(estimate: Estimate, settings: IntervalSettings, replicates: Floats
         return Interval()
     if len(replicates):
         tail = (1 - settings.level) / 2
-        # Weibull's quantiles: numpy's own lie inside them, and of 100 draws would leave out 7 % instead of 5.
+        # Weibull's quantiles: numpy's default is narrower, and with 100 draws would exclude 7 % instead of 5 %.
         low, high = np.quantile(replicates, [tail, 1 - tail], method="weibull")
         return Interval(float(low), float(high), BOOTSTRAP)
     if settings.kind == BERNSTEIN and terms is not None and terms.width is not None:
@@ -146,7 +147,7 @@ def _interval(estimate: Estimate, settings: IntervalSettings, replicates: Floats
 
 
 def bernstein_half_width(error: float, count: int, width: float, delta: float) -> float:
-    """√(2L/n)·(S + b√(2L/(n − 1))) + bL/(3n), L = ln(3/δ), S² the sample variance, b the width of the values' interval.
+    """√(2L/n)·(S + b√(2L/(n − 1))) + bL/(3n), L = ln(3/δ), S² the sample variance, b the range of the values.
 
     Holds for every n, for means of bounded values, on both sides at once: Bennett's inequality for each side and one
     bound of the variance for both are three events of probability δ/3 at most. Source: Maurer & Pontil 2009, theorems
@@ -158,8 +159,7 @@ def bernstein_half_width(error: float, count: int, width: float, delta: float) -
 
 
 def _bootstrap(estimates: Sequence[Estimate], settings: IntervalSettings) -> dict[int, Floats]:
-    """The estimates on rows drawn with replacement, (draws,) each less those that are no numbers, by their place among
-    the estimates."""
+    """The estimates on rows drawn with replacement, (draws,) each without NaN, by their position in `estimates`."""
     resampled = {i: estimate.terms for i, estimate in enumerate(estimates) if estimate.terms is not None}
     replicates: dict[int, Floats] = {}
     for rows in {estimates[i].rows for i in resampled}:

@@ -1,4 +1,4 @@
-"""The health of a log for a policy: whether estimates from the log are reliable, in numbers and in a word.
+"""The health of a log for a policy: numbers and a verdict on whether estimates from the log are reliable.
 
 Figures are computed from the weights w = π/p of the known rows. The shares of truncated rows and of unsupported choices
 are over all rows.
@@ -29,9 +29,9 @@ def verdict(
     unsupported_share: float,
     concerns: tuple[str, ...] = (),
 ) -> tuple[int, str]:
-    """How far to trust values from the log, and why: the worst reasons. `rows` are the known ones."""
+    """The verdict on values from the log, with the worst reasons. `rows` are the known ones."""
     bias, error = abs(mean_weight.value - 1), mean_weight.stderr
-    # With very many rows a mean weight of 1.001 differs from 1 for certain, and matters to nobody.
+    # With very many rows a mean weight of 1.001 differs significantly from 1, but that is harmless.
     is_off = error is not None and bias > 0.02
     z = bias / error if error else math.inf
     weight = f"the mean weight is {mean_weight.value:.3f} where 1 is expected ({z:.1f} standard errors)"
@@ -60,12 +60,12 @@ def effective_sample_size(w: Floats) -> float:
 
 
 def weight_shares(w: Floats) -> Floats:
-    """The share of the weights in each bin, from its edge up to, and without, the next: (bins,)."""
+    """The share of the weights in each bin, from its edge up to the next one, exclusive: (bins,)."""
     return np.histogram(w, (*WEIGHT_EDGES, np.inf))[0] / len(w)
 
 
 def _share(values: Array) -> Estimate:
-    """A mean over all rows, as a figure without a standard error."""
+    """A mean over all rows, without a standard error."""
     return Estimate(float(values.mean()), len(values))
 
 
@@ -83,7 +83,7 @@ def _verdict(policy: ScoredPolicy) -> Estimate:
 
 
 def _histogram(policy: ScoredPolicy) -> list[Estimate]:
-    """Every bin, empty ones too."""
+    """Every bin, including empty ones."""
     w = policy.known_rows.w
     bins = zip(weight_shares(w).tolist(), WEIGHT_EDGES, (*WEIGHT_EDGES[1:], None), strict=True)
     return [Estimate(share, len(w), label=i, edges=(low, high)) for i, (share, low, high) in enumerate(bins)]

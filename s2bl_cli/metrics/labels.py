@@ -1,12 +1,12 @@
 """Metrics with labels y, the true class of each row.
 
-    argmax-accuracy     mean 1[argmax_a π(a|x) = y]: the paper's "accuracy", of the policy made deterministic
-    sampled-accuracy    mean π(y|x): the expected share of right actions when they are drawn
-    true-risk           mean Σ_a π(a|x) c(a, x): the expected cost of the policy's draws
+    argmax-accuracy     mean 1[argmax_a π(a|x) = y]: the paper's "accuracy", of the deterministic policy
+    sampled-accuracy    mean π(y|x): the expected share of drawn actions that are right
+    true-risk           mean Σ_a π(a|x) c(a, x): the expected cost of drawn actions
     class-accuracy      argmax accuracy in the rows of one class
 
-Of a log itself only the draws are known. Its sampled accuracy is the share of rows whose action is the label, which is
-unbiased; that is what the paper's tables call "logging policy".
+For the logging policy, only its draws are known. The share of logged actions that equal the label is an unbiased
+estimate of its sampled accuracy. The paper's tables call it "logging policy".
 """
 
 from collections.abc import Iterable
@@ -19,10 +19,10 @@ from s2bl_cli.metrics.sample import CORRECT, SAMPLED, LoggedSample, ScoredPolicy
 
 
 def label_rewards(sample: LoggedSample) -> tuple[float, float] | None:
-    """The reward of the label's action and of the others, where the known rows show that it depends on that alone.
+    """The reward of the right action and of wrong ones, if in the known rows it depends only on that.
 
-    Rewards of 1 and 0 are those of being right and wrong even where feedback is noisy. None where labels do not
-    determine rewards.
+    If all rewards are 1 or 0, a right action has reward 1 and a wrong one 0, even if feedback is noisy. None if
+    labels do not determine rewards.
     """
     reward = sample.r[sample.known]
     right = (sample.action == sample.label)[sample.known]
@@ -37,7 +37,9 @@ def _true_risk(policy: ScoredPolicy) -> Iterable[Estimate]:
     rewards = label_rewards(policy.sample)
     if rewards is None:
         return
-    right, wrong = (0.0 - reward for reward in rewards)  # costs again; 0 − 0 is 0, where −0.0 would print a sign
+    right, wrong = (
+        0.0 - reward for reward in rewards
+    )  # costs again; 0 − x avoids −0.0, which would be printed with a sign
     note = f"cost {right:g} for the label, {wrong:g} for other actions"
     yield mean_estimate(wrong + (right - wrong) * policy.values(SAMPLED), note=note)
 

@@ -1,4 +1,4 @@
-"""What a metric is: one descriptor, which `evaluate` computes by, and `report` and the docs read."""
+"""The declaration of a metric: `evaluate` computes it, and `report` and the docs read its titles and unit."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
@@ -15,11 +15,11 @@ Compute = Callable[[ScoredPolicy], Iterable[Estimate]]
 
 @dataclass(frozen=True)
 class Unit:
-    """A number is printed as `factor` times itself, with so many digits."""
+    """How a number is printed: times `factor`, with this number of digits."""
 
     factor: float
     digits: int
-    words: str = ""  # what a caption says of it
+    words: str = ""  # its description in captions
 
     def printed(self, value: float) -> str:
         text = f"{self.factor * value:.{self.digits}f}"
@@ -38,8 +38,8 @@ WEIGHT = Unit(1, 2)
 
 @dataclass(frozen=True)
 class Metric:
-    """`compute` gives no estimate where the metric is not defined on the rows, and several where it has one per class
-    or bin."""
+    """`compute` returns no estimate if the metric is not defined on the rows, and several if there is one per class or
+    bin."""
 
     name: str
     title: str
@@ -48,10 +48,10 @@ class Metric:
     group: str
     compute: Compute
     needs: tuple[Column, ...] = ()
-    needs_feedback: bool = False  # some row whose reward is known
-    uses: tuple[Column, ...] = ()  # columns that it reads where they are there
+    needs_feedback: bool = False  # at least one row with known reward
+    uses: tuple[Column, ...] = ()  # columns that it reads if the log has them
     short_title: str | None = None  # of a table's row or an axis tick; None: the title with the unit
-    by: str = "class"  # what the label of a score is
+    by: str = "class"  # the meaning of a score's label
 
     def is_measurable(self, policy: ScoredPolicy) -> bool:
         has_feedback = not self.needs_feedback or bool(policy.sample.known.any())
@@ -59,7 +59,7 @@ class Metric:
 
 
 def by_name(*metrics: Metric) -> dict[str, Metric]:
-    """The table of a file of several metrics."""
+    """The metrics of a file by name."""
     return {metric.name: metric for metric in metrics}
 
 

@@ -1,4 +1,4 @@
-"""Feedback that is missing by context and action: estimates completed by a model of it, and whether that model fits."""
+"""Feedback that is missing by context and action: estimates that use a model of it, and a check of that model."""
 
 from collections.abc import Sequence
 
@@ -7,15 +7,15 @@ import numpy as np
 from s2bl_cli.metrics.estimate import Terms, Values, mean_estimate
 from s2bl_cli.metrics.sample import Floats, Mask, ScoredPolicy
 
-_SURPRISE = 3.5  # standard errors: by chance in 1 of 1,000 logs, for two figures
+_SURPRISE = 3.5  # standard errors: exceeded by chance in 1 of 1,000 logs, for two means
 
 
 def completed(terms: Terms, predicted: Sequence[Floats], known: Mask, probability: Floats) -> Terms:
-    """The terms t of the known rows k, taken to all rows: means become mean(t̂) + mean(o (t − t̂))/mean(o), o = k/P(k).
+    """Terms over all rows instead of the known rows k: means of t become mean(t̂) + mean(o (t − t̂))/mean(o), o = k/P(k).
 
-    `predicted` t̂ and `probability` P(k | x, a) are of all rows. The means are right where either t̂ or
-    P(k) is: P(k) is out as far as t̂ predicts t, and a t̂ that is off is corrected on the known rows. So the errors of
-    the two multiply, and the interval may leave them out. Source: Robins, Rotnitzky & Zhao 1994.
+    `predicted` t̂ and `probability` P(k | x, a) have one value per row. The means are unbiased if either t̂ or P(k) is
+    right. The bias is a product of the errors of the two models, so the interval can ignore it.
+    Source: Robins, Rotnitzky & Zhao 1994.
     """
     o = known / probability
     gaps = [np.zeros(len(known)) for _ in predicted]
@@ -38,14 +38,14 @@ def mismatch(policy: ScoredPolicy) -> str | None:
     """A warning if the model of missingness does not fit: weighted by it, the known rows must have the mean weight and
     the mean expected reward of all rows.
 
-    mean((o/ō − 1) g), o = known/P(known | x, a), is 0 in expectation for every g of context and action. Where P
-    is fitted, it varies less than its standard error says, so this rarely warns without a cause.
+    mean((o/ō − 1) g), o = known/P(known | x, a), is 0 in expectation for every g of context and action. If P
+    is fitted, it varies less than its standard error suggests, so false warnings are rare.
     """
     rows, observed = policy.predicted_rows, policy.sample.observed
     if rows is None or observed is None:
         return None
     o = policy.sample.known / observed.astype(np.float64)
-    # The mean of g changes the error alone.
+    # Subtracting the mean of g changes only the standard error.
     gaps = [mean_estimate((o / o.mean() - 1) * (g - g.mean())) for g in (rows.w, rows.w * rows.r)]
     worst = max((abs(gap.value) / gap.stderr for gap in gaps if gap.stderr), default=0.0)
     if worst <= _SURPRISE:

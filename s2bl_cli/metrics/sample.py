@@ -1,11 +1,12 @@
-"""What metrics are computed from: the scored rows of a log, and columns, numbers per row and policy.
+"""The inputs of metrics: the scored rows of a log, and columns with one number per row and policy.
 
-Columns need π(·|x) of all actions, which no memory has room for at once. The one pass over a log's rows computes the
-columns that the wanted metrics read, batch by batch, and keeps them. Memory per row and policy: 4 bytes for each of
-`pi`, `value_hat`, `sampled`, `kl`, `reverse_kl` and `unsupported`, 1 for `correct`, so at most 25; 12 for a log without
-labels and without π₀.
+Columns need π(·|x) of all actions, which does not fit in memory for all rows at once. A single pass over the log
+computes the columns that the requested metrics need, batch by batch, and keeps them.
 
-Values are expected rewards. A log's costs became rewards where its rows were read, r = −c, and stay so.
+Memory per row and policy: 4 bytes for each of `pi`, `value_hat`, `sampled`, `kl`, `reverse_kl` and `unsupported`, and 1
+for `correct`, so at most 25; 12 for a log without labels and without π₀.
+
+Values are expected rewards. Costs are converted to rewards when the rows are read: r = −c.
 """
 
 from collections.abc import Callable, Mapping
@@ -28,13 +29,13 @@ Probabilities = npt.NDArray[np.float32]  # (rows, actions)
 
 
 def log_of(probabilities: Array) -> Array:
-    """0 counts as the smallest positive float32, so that a divergence that is infinite comes out large."""
+    """Logarithm with 0 counted as the smallest positive float32, so an infinite divergence becomes a large number."""
     return np.log(np.maximum(probabilities, TINY))
 
 
 @dataclass(frozen=True)
 class LogBatch:
-    """Rows of a log, without their contexts. What the log does not have is an empty array."""
+    """Rows of a log, without their contexts. Columns that the log does not have are empty arrays."""
 
     action: Ints  # (rows,)
     p: npt.NDArray[np.float32]  # (rows,)
@@ -70,8 +71,8 @@ class PolicyBatch:
 
 @dataclass(frozen=True)
 class Column:
-    """One number per row. `of_draws` is for a policy of which only the logged actions' probabilities are known, as
-    of most logging policies; without it such a policy does not have the column."""
+    """One number per row. `of_draws` computes it for a policy, such as most logging policies, whose probabilities are
+    known only for the logged actions; without it, such a policy does not have the column."""
 
     name: str
     of_policy: Callable[[PolicyBatch], Array]
@@ -129,7 +130,7 @@ class LoggedSample:
 
     @cached_property
     def rows_by_class(self) -> dict[int, npt.NDArray[np.int64]]:
-        """The rows of every class that has some."""
+        """The rows of every class that occurs."""
         assert self.label is not None
         order = np.argsort(self.label, kind="stable")
         classes, starts = np.unique(self.label[order], return_index=True)
@@ -138,17 +139,17 @@ class LoggedSample:
 
 @dataclass(frozen=True)
 class KnownRows:
-    """The rows with feedback, as one policy sees them, in the vocabulary of the estimators' formulas:
+    """The rows with feedback and one policy, in the notation of the estimators:
 
         r    reward of the logged action             w    π(a|x)/p, the importance weight
         p    propensity of the logged action         q    q̂(x,a), the reward that a model expects of the logged action
         π    π(a|x) of the logged action             f    q̂(x,π) = Σ_a π(a|x) q̂(x,a)
 
-    An estimator's parameters are taken from the rows `tuned_on`, so that the terms of these rows and of those can be
-    compared: terms at two values of a parameter are not of one size.
+    An estimator's parameters are chosen on the rows `tuned_on`, so that terms of these rows and of those have the same
+    parameters and can be compared.
     """
 
-    r: Floats  # (n,), as all of them but the last two
+    r: Floats  # (n,), like all fields except the last two
     p: Floats
     pi: Floats
     q: Floats  # empty without a reward model
@@ -174,24 +175,24 @@ class KnownRows:
 
     @property
     def reward_span(self) -> float:
-        """Largest less smallest reward, 0 counted among them: w·r is 0 where π is."""
+        """Largest minus smallest reward, with 0 included, because w·r is 0 if π is."""
         return max(0.0, float(self.r.max())) - min(0.0, float(self.r.min()))
 
     @property
     def largest_weight(self) -> float:
-        """That any policy could have in these rows: π ≤ 1."""
+        """The largest weight that any policy can have in these rows: π ≤ 1."""
         return 1 / float(self.p.min())
 
 
 @dataclass(frozen=True)
 class ScoredPolicy:
-    """A policy's columns beside the rows. What several metrics read is computed once, on first use."""
+    """The rows with a policy's columns. Values that several metrics need are computed once, on first use."""
 
     sample: LoggedSample
     columns: Mapping[str, Array]  # (rows,) each, by the column's name
     nu: float = 0.001
     level: float = 0.95
-    concerns: tuple[str, ...] = ()  # what else speaks against values from the log
+    concerns: tuple[str, ...] = ()  # further reasons against trusting values from the log
 
     def has(self, column: Column) -> bool:
         return column.name in self.columns
@@ -214,7 +215,7 @@ class ScoredPolicy:
 
     @cached_property
     def predicted_rows(self) -> KnownRows | None:
-        """All rows with the reward model's predictions for rewards, where there is a model of missingness."""
+        """All rows, with predicted rewards, if there is a model of missingness."""
         if self.sample.observed is None or self.sample.q is None:
             return None
         return self._rows(self.sample.q.astype(np.float64), np.ones(self.sample.rows, bool))

@@ -1,6 +1,6 @@
 """Hyperparameters. Each is declared once, beside the formula that uses it, or here where several formulas do.
 
-The flag, its help and check, the grid, file names, lineage, curves, scores and tables all follow from the declaration.
+The option, its help and check, the grid, file names, lineage, curves, scores and tables follow from the declaration.
 Importing this module does not import torch.
 """
 
@@ -91,7 +91,7 @@ def terms_with(name: str) -> list[str]:
 
 
 def _terms() -> dict[str, Any]:
-    """All that declare hyperparameters, by the flag that asks for them."""
+    """All that declare hyperparameters, by the option that sets them."""
     from s2bl_cli.objectives.methods import METHODS
 
     return {

@@ -217,7 +217,7 @@ class TrainSettings:
         return faults
 
     def _part_faults(self) -> list[str]:
-        """Flags that the objective has no use for are mistakes, not decorations."""
+        """Options that the objective does not use are rejected."""
         needs = (*self.risk_term.needs, *self.regulariser_term.needs)
         exact = [name for name in REGULARISERS.names if REGULARISERS.load(name).exact is not None]
         uses_model = FILLED_COSTS in needs or REWARD_WEIGHT in needs

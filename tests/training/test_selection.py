@@ -331,7 +331,7 @@ def test_trackers_content_is_all_it_needs() -> None:
     first.run(tracker)
     second, third = _Script(values), _Script(values)
     resumed_tracker = second.tracker(2)
-    resumed_tracker.load(tracker.content())
+    resumed_tracker.load(tracker.saved())
     second.epoch = 3
     (resumed,), (whole,) = second.run(resumed_tracker), third.run(third.tracker(2))
     assert resumed.curve == whole.curve
@@ -450,5 +450,5 @@ def test_policy_says_what_was_asked_where_its_lineage_has_the_outcome(
 def test_strangers_words_for_what_was_asked_are_refused(log: Path, tmp_path: Path) -> None:
     crafted = replace(train(log, **FEW), asked={"lam": {"a": 1}})
     write_policy(crafted, str(tmp_path / "p.safetensors"), force=False)
-    with pytest.raises(ContractError, match="asked in its document must map flag names to plain values"):
+    with pytest.raises(ContractError, match="asked in its document must map option names to plain values"):
         read_policy(str(tmp_path / "p.safetensors"))

@@ -3,7 +3,7 @@
     V̂ = β + mean(w (r − β)),  β = Σ (w² − w) r / Σ (w² − w)
 
 Domain: any finite rewards.
-Limits: β = 0 is `ips`; adding a constant to the rewards adds it to V̂. β is the one of least variance.
+Limits: β = 0 is `ips`; adding a constant to the rewards adds it to V̂. This β minimises the variance.
 Source: Gupta et al. 2024.
 """
 

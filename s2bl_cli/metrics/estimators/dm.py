@@ -2,7 +2,7 @@
 
     V̂ = mean(f)
 
-Domain: needs a reward model (cross-fitted: each row by a model that has not seen it).
+Domain: needs a reward model (cross-fitted: no row is predicted by a model that was fitted on it).
 Limits: no variance from weights; as biased as the model. Its interval is for the mean of f, not for the value.
 Source: Dudík et al. 2011.
 """

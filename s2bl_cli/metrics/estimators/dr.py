@@ -3,7 +3,7 @@
     V̂ = mean(f + w (r − q))
 
 Domain: needs a reward model, cross-fitted.
-Limits: q̂ = 0 is `ips`. Unbiased whatever the model; the better the model, the smaller the variance.
+Limits: q̂ = 0 is `ips`. Unbiased for any model; the better the model, the smaller the variance.
 Source: Dudík et al. 2011.
 """
 

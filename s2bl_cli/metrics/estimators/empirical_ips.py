@@ -3,7 +3,7 @@
     V̂ = mean(w r)
 
 Domain: any finite rewards.
-Limits: the same number as `ips`; it has a row of its own because the paper's table has.
+Limits: the same number as `ips`; it is listed separately because the paper's table has it.
 Source: the paper, appendix on KuaiRec ("we don't use explicit truncation").
 """
 

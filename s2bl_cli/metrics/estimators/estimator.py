@@ -1,5 +1,5 @@
-"""What an estimator is: a metric whose file says which terms it averages over the known rows, and what it makes of the
-averages. Influence values, standard errors, intervals, the bootstrap and the model of missingness follow from that."""
+"""An estimator is a metric whose file defines the terms to average over the known rows and a function of the averages.
+Influence values, standard errors, intervals, the bootstrap and the model of missingness are derived from these."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -12,7 +12,7 @@ from s2bl_cli.metrics.metric import PLAIN, VALUE, Metric
 from s2bl_cli.metrics.missing_feedback import completed
 from s2bl_cli.metrics.sample import PI, VALUE_HAT, Floats, KnownRows, ScoredPolicy
 
-__all__ = ["Floats", "KnownRows", "Terms", "Values", "estimator"]  # the words of an estimator's file
+__all__ = ["Floats", "KnownRows", "Terms", "Values", "estimator"]  # re-exported for the files of the estimators
 
 
 def estimator(
@@ -23,7 +23,7 @@ def estimator(
     needs_model: bool = False,
     least_reward: float = -math.inf,
 ) -> Metric:
-    """It has no estimate where a reward is below `least_reward`: its docstring's domain."""
+    """There is no estimate if a reward is below `least_reward`, the domain in the docstring."""
 
     def compute(policy: ScoredPolicy) -> Iterable[Estimate]:
         rows, everything, observed = policy.known_rows, policy.predicted_rows, policy.sample.observed

@@ -3,7 +3,7 @@
     V̂ = mean(w r)
 
 Domain: any finite rewards.
-Limits: unbiased where the logging policy gives every action that π takes some probability; for π = π₀ the mean reward.
+Limits: unbiased if the logging policy gives every action of π some probability; for π = π₀, the mean reward.
 Source: Horvitz & Thompson 1952; the paper's eq. (emp risk), negated.
 """
 

@@ -3,7 +3,7 @@
     V̂ = mean(π r / (p + γ)),  γ = 1/(2√n)
 
 With probability 1 − δ the value is at least mean(π r / (p + g)) − R ln(1/δ)/(2gn), R the largest reward, for any g set
-beforehand. g = √(ln(1/δ)/(2n)) balances the two parts; the γ of the estimate, made for little bias, would not.
+beforehand. g = √(ln(1/δ)/(2n)) balances the two parts; the γ of the estimate is chosen for a small bias instead.
 
 Domain: r ≥ 0 for the bound (without it, an estimate and a standard error only).
 Limits: γ → 0 is `ips`. The bias is towards 0.

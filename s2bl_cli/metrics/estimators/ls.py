@@ -3,7 +3,7 @@
     V̂ = mean(ln(1 + λ w r)) / λ,  λ = 1/√n
 
 With probability 1 − δ the value is at least (exp(mean(ln(1 + l w r)) − ln(1/δ)/n) − 1)/l for any l set beforehand.
-l = √(2 ln(1/δ)/n) balances its two parts where w r is about 1; the λ of the estimate, made for little bias, would not.
+l = √(2 ln(1/δ)/n) balances its two parts if w r is about 1; the λ of the estimate is chosen for a small bias instead.
 
 Domain: r ≥ 0.
 Limits: λ → 0 is `ips`. The bias is towards 0.

@@ -4,8 +4,8 @@
 
 Domain: r ≥ 0.
 Limits: λ → 0 is `ips`. The bias is towards 0 and of the order of |λ|; at the source's λ of order n^(−1/2) it
-would be as large as the standard error, and a normal interval would not cover. At n^(−3/4) it vanishes before
-it.
+would be as large as the standard error, and a normal interval would not cover. At n^(−3/4) it vanishes faster
+than the standard error.
 Source: Behnamnia et al. 2025, arXiv 2506.06873.
 """
 
@@ -17,7 +17,7 @@ from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 def terms(rows: KnownRows) -> Terms:
     lam = -(rows.tuning.n**-0.75)
 
-    # Of expm1 and log1p, not of exp and log: λ w r is small, and 1 + λ w r would drop its digits.
+    # With expm1 and log1p, because λ w r is small and 1 + λ w r would lose its digits.
     return Terms([np.expm1(lam * rows.w * rows.r)], lambda mean: np.log1p(mean) / lam)
 
 

@@ -2,7 +2,7 @@
 
     V̂ = mean(ŵ r),  ŵ = λ w/(w² + λ)
 
-λ is the one of a grid with the least var/n + (mean((w − ŵ) r))²: variance and an estimate of the squared bias.
+λ is chosen from a grid to minimise var/n + (mean((w − ŵ) r))², the variance plus an estimate of the squared bias.
 
 Domain: any finite rewards.
 Limits: λ → ∞ is `ips`, λ → 0 is 0. ŵ is at most √λ/2.

@@ -3,7 +3,7 @@
     V̂ = λ mean_missing(f) + mean_known(Y − λ f),  Y = f + w (r − q)
     λ = Cov(Y, f) / ((1 + n/m) Var f), clipped to [0, 1]
 
-over n known and m missing rows. λ is the one of least variance, so the interval is not wider than that of `dr`,
+over n known and m missing rows. λ minimises the variance, so the interval is not wider than that of `dr`,
 except for noise.
 
 Domain: needs a reward model, cross-fitted. Feedback is missing completely at random. With a model of missingness,
@@ -41,7 +41,7 @@ def terms(rows: KnownRows) -> Terms:
 
 
 def _power(f: Floats, y: Floats, known: Floats) -> float:
-    """Λ: the variance of the estimate's influence values A + Λ B is least at −Cov(A, B)/Var(B)."""
+    """Λ: the variance of the influence values A + Λ B is smallest at −Cov(A, B)/Var(B)."""
     rate = known.mean()
     a = (y - known * (y.mean() / rate)) / rate
     b = f - f.mean() - known * (f - (known * f).mean() / rate) / rate

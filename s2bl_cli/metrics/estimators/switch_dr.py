@@ -1,11 +1,11 @@
-"""Switch doubly robust: DR where the weight is at most t, the direct method elsewhere.
+"""Switch doubly robust: DR in rows whose weight is at most t, the direct method in the others.
 
     V̂ = mean(f + 1[w ≤ t] w (r − q))
 
-t is the one of ten that has the least var/n + (span · mean(w 1[w > t]))²: variance, and a bound of the squared bias.
+t is one of ten values and minimises var/n + (span · mean(w 1[w > t]))², the variance plus a bound of the squared bias.
 
 Domain: needs a reward model, cross-fitted.
-Limits: t = ∞ is `dr`, t = 0 is `dm`. As rows grow, so does the chosen t.
+Limits: t = ∞ is `dr`, t = 0 is `dm`. The chosen t grows with the number of rows.
 Source: Wang, Agarwal & Dudík 2017.
 """
 
