@@ -3,13 +3,15 @@
 Not fixtures of pytest's: plain functions, to be imported.
 """
 
-from collections.abc import Iterator
+import signal
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -20,6 +22,7 @@ from s2bl_cli.contract.logs.schema import LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
+from s2bl_cli.training.interruption import noted_signals
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.run import TrainedPolicy, TrainingRun
 from s2bl_cli.training.settings import TrainSettings
@@ -155,3 +158,20 @@ def table_policy(path: Path, pi: npt.ArrayLike, settings: dict[str, Any] | None 
 
 def one_hot(contexts: list[int], count: int) -> npt.NDArray[np.float32]:
     return np.eye(count, dtype=np.float32)[contexts]
+
+
+def signalled_by(patch: pytest.MonkeyPatch, is_due: Callable[[], bool]) -> None:
+    """A SIGTERM where a training command asks whether to stop, as soon as it is due."""
+
+    @contextmanager
+    def signalled() -> Iterator[Callable[[], bool]]:
+        with noted_signals() as should_stop:
+
+            def signalled_or_not() -> bool:
+                if is_due():
+                    signal.raise_signal(signal.SIGTERM)
+                return should_stop()
+
+            yield signalled_or_not
+
+    patch.setattr("s2bl_cli.training.run.noted_signals", signalled)

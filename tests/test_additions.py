@@ -2,7 +2,6 @@
 
 import json
 import re
-import signal
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from importlib import import_module
@@ -12,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from learning_fixtures import blobs, write_arrays
+from learning_fixtures import blobs, signalled_by, write_arrays
 from repository import ROOT
 from test_docs import _fences, generate
 
@@ -28,7 +27,7 @@ from s2bl_cli.reporting.quantities import quantity
 from s2bl_cli.settings import Between
 from s2bl_cli.training.candidates import Candidate
 from s2bl_cli.training.data import TrainingData, joined
-from s2bl_cli.training.interruption import Interrupted, Interruption
+from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.validation import HeldOut, Result
@@ -242,14 +241,12 @@ def test_closed_form_learner_goes_on_where_it_was_stopped(
     assert run(*words, "-o", "whole/").code == 0
     asked: list[int] = []
 
-    def requested(self: Interruption) -> bool:
+    def third() -> bool:
         asked.append(len(asked))
-        if len(asked) == 3:
-            self.number = signal.SIGTERM
-        return self.number is not None
+        return len(asked) == 3
 
     with monkeypatch.context() as patch:
-        patch.setattr(Interruption, "requested", requested)
+        signalled_by(patch, third)
         assert run(*words, "-o", "parts/").code == 143
         assert run(*words, "-o", "parts/", "--resume").code == 0
     assert len(asked) == 5  # three, and two more

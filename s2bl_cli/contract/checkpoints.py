@@ -1,17 +1,30 @@
-"""The checkpoint file: the state of an unfinished training run, as a nested dictionary of arrays and plain values.
+"""The checkpoint file: the progress of an unfinished training run.
 
     {"kind": "checkpoint", "version": 2, "lineage": {...}, "content": {...}, "digest": "…"}
 
 The lineage is that of the run: its settings and the digests of its inputs. A run resumes only from its own
-checkpoint. Arrays are tensors of the file, named by their path in the content. The digest covers the whole content.
+checkpoint. The content is a `Progress`, which is checked when the file is read. Arrays are tensors of the file; the
+content has their names. The digest covers the content and the tensors.
 """
 
 import hashlib
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    PositiveInt,
+    ValidationError,
+    ValidationInfo,
+)
 
 from s2bl_cli.contract.document import KIND_CHECKPOINT, VERSIONS, encode_document, expect_kind
 from s2bl_cli.contract.input_files import InputFile, open_input
@@ -20,23 +33,88 @@ from s2bl_cli.contract.tensor_files import Tensors, read_tensors, write_tensors
 from s2bl_cli.errors import ContractError, one_line
 
 REMEDY = "drop --resume to start over"
-_ARRAY = "tensor:"  # replaces an array in the document; the tensor's name follows
+_HELD_OUT_COLUMNS = 4
 
 Content = dict[str, Any]
 
 
+def _tensor(value: Any, info: ValidationInfo) -> Any:
+    """In a file, an array is the name of a tensor; the tensors are the context."""
+    return info.context.get(value) if info.context is not None and isinstance(value, str) else value
+
+
+def _floating(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if not np.issubdtype(array.dtype, np.floating):
+        raise ValueError("not floating-point")
+    return array
+
+
+def _held_out(columns: npt.NDArray[Any]) -> npt.NDArray[Any]:
+    if columns.dtype != np.float64 or columns.ndim != 2 or len(columns) != _HELD_OUT_COLUMNS:
+        raise ValueError("not the columns of held-out rows")
+    return columns
+
+
+Array = Annotated[npt.NDArray[Any], BeforeValidator(_tensor)]
+Count = Annotated[int, Field(ge=0, lt=1 << 31)]
+Value = Annotated[float, PlainSerializer(str)]  # an estimate may be −∞, which JSON cannot express
+
+
+class _Saved(BaseModel):
+    model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
+
+
+class SavedResult(_Saved):
+    """A trained policy, or the best epoch so far of a policy in training."""
+
+    tensors: dict[str, Array]  # none if the result is for selection only, or before the first best epoch
+    held_out: Annotated[Array, AfterValidator(_held_out)] | None  # (columns, rows)
+    curve: list[tuple[Count, str, Value]]  # epoch, quantity, value
+    best_epoch: Count
+
+
+class SavedSum(_Saved):
+    """A term of the loss, summed over the steps of an epoch."""
+
+    total: Annotated[Array, AfterValidator(_floating)]  # (G, C, rows)
+    steps: PositiveInt
+
+
+class SavedFit(_Saved):
+    """Policies in training."""
+
+    stage: str
+    key: str
+    epoch: Count  # finished epochs
+    step: Count  # finished steps of the next epoch
+    tensors: dict[str, Array]  # parameters and optimizer state
+    sums: dict[str, SavedSum]
+    results: dict[str, SavedResult]  # by candidate
+
+
+class Progress(_Saved):
+    """What is done of a run."""
+
+    streamed: bool | None = None
+    finished: dict[str, dict[str, SavedResult]] = {}  # by stage and candidate
+    current: SavedFit | None = None
+
+
 def write_checkpoint(run: Step, content: Content, target: str) -> None:
-    """Replace the previous checkpoint atomically: a run that is killed while writing keeps the previous one."""
+    """Replace the previous checkpoint atomically: a run that is killed while writing keeps the previous one.
+
+    `content`: a `Progress` as a dictionary.
+    """
     tensors: Tensors = {}
     plain = _without_arrays(content, "", tensors)
     body = {"content": plain, "digest": _digest(plain, tensors)}
     write_tensors(tensors, encode_document(KIND_CHECKPOINT, run, body), target, force=True)
 
 
-def read_checkpoint(name: str, run: Step) -> Content:
-    """The content, if the checkpoint is from this run."""
+def read_checkpoint(name: str, run: Step) -> Progress:
+    """The progress, if the checkpoint is from this run."""
     with open_input(name) as file:
-        made_by, content = read_any_checkpoint(file)
+        made_by, progress, _ = read_any_checkpoint(file)
         if made_by.inputs != run.inputs:
             raise ContractError(f"{file.name} is from a run on another log: pass the same log, or {REMEDY}")
         differing = list(_differing({"version of s2bl": made_by.version, **made_by.settings},
@@ -46,11 +124,11 @@ def read_checkpoint(name: str, run: Step) -> Content:
                 f"{file.name} is from a run with other settings ({one_line('; '.join(differing[:3]))}): pass the "
                 f"same options, or {REMEDY}"
             )
-        return content
+        return progress
 
 
-def read_any_checkpoint(file: InputFile) -> tuple[Step, Content]:
-    """The run and its content, for a checkpoint of any run."""
+def read_any_checkpoint(file: InputFile) -> tuple[Step, Progress, Tensors]:
+    """The run, its progress and all tensors of the file, for a checkpoint of any run."""
     document, tensors = read_tensors(file, "checkpoint", REMEDY)
     expect_kind(document, KIND_CHECKPOINT, file.name)
     if document["version"] < VERSIONS[KIND_CHECKPOINT]:
@@ -59,8 +137,8 @@ def read_any_checkpoint(file: InputFile) -> tuple[Step, Content]:
     if not isinstance(plain, dict) or document.get("digest") != _digest(plain, tensors):
         raise damaged_checkpoint(file.name)
     try:
-        return document["lineage"], _with_arrays(plain, tensors, file.name)
-    except RecursionError as error:  # a crafted file
+        return document["lineage"], Progress.model_validate(plain, context=tensors), tensors
+    except ValidationError as error:  # a crafted file
         raise damaged_checkpoint(file.name) from error
 
 
@@ -77,21 +155,10 @@ def _differing(saved: Mapping[str, Any], current: Mapping[str, Any]) -> Iterator
 def _without_arrays(value: Any, path: str, tensors: Tensors) -> Any:
     if isinstance(value, np.ndarray):
         tensors[path] = value
-        return _ARRAY + path
+        return path
     if isinstance(value, dict):
         return {key: _without_arrays(inner, f"{path}/{key}", tensors) for key, inner in value.items()}
     return value
-
-
-def _with_arrays(value: Any, tensors: Tensors, subject: str) -> Any:
-    if isinstance(value, dict):
-        return {key: _with_arrays(inner, tensors, subject) for key, inner in value.items()}
-    if not isinstance(value, str) or not value.startswith(_ARRAY):
-        return value
-    path = value.removeprefix(_ARRAY)
-    if path not in tensors:
-        raise damaged_checkpoint(subject)
-    return tensors[path]
 
 
 def _digest(plain: Content, tensors: Tensors) -> str:

@@ -18,6 +18,7 @@ from s2bl_cli.contract.parquet_files import PARQUET_MAGIC
 from s2bl_cli.errors import ContractError, InputFileError, one_line
 
 Tensors = dict[str, npt.NDArray[Any]]
+Layout = dict[str, tuple[str, tuple[int, ...]]]  # dtype and shape by name
 
 # What safetensors raises on damaged bytes: its own error, and KeyError for a dtype that numpy lacks.
 _DAMAGED = (SafetensorError, KeyError)
@@ -56,6 +57,10 @@ def read_tensors(file: InputFile, kind: str, remedy: str) -> tuple[dict[str, Any
             f"s2bl train makes {_PLURALS[kind]}"
         )
     return decode_document(raw, file.name), tensors
+
+
+def layout_of(tensors: Tensors) -> Layout:
+    return {name: (str(value.dtype), value.shape) for name, value in tensors.items()}
 
 
 def is_tensor_file(start: bytes) -> bool:

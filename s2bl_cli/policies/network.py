@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from s2bl_cli.contract.policies import NetworkSpec
-from s2bl_cli.contract.tensor_files import Tensors
+from s2bl_cli.contract.tensor_files import Layout, Tensors, layout_of
 from s2bl_cli.errors import ContractError, RunError, one_line
 from s2bl_cli.policies.contexts import feature_moments, standardisation
 from s2bl_cli.registry import MODELS
@@ -68,19 +68,27 @@ def network_tensors(network: PolicyNetwork) -> Tensors:
     return {name: value.detach().cpu().numpy() for name, value in network.state_dict().items()}
 
 
+def policy_layout(spec: NetworkSpec) -> Layout:
+    """Dtypes and shapes of the tensors in a policy file."""
+    return {
+        name: (str(value.dtype).removeprefix("torch."), tuple(value.shape))
+        for name, value in _meta_network(spec).state_dict().items()
+    }
+
+
+def _meta_network(spec: NetworkSpec) -> PolicyNetwork:
+    """Shapes without memory: what a file claims to need is not allocated on its word."""
+    with torch.device("meta"):
+        return build_network(spec)
+
+
 def network_from(spec: NetworkSpec, tensors: Tensors, subject: str) -> PolicyNetwork:
     """The network of a policy file, every tensor's shape and dtype checked."""
     if spec.model not in MODELS.names:
         raise ContractError(
             f"{subject}: its model is {one_line(spec.model, 40)!r}, but this s2bl knows {', '.join(MODELS.names)}"
         )
-    with torch.device("meta"):  # shapes without memory: what a file claims to need is not allocated on its word
-        network = build_network(spec)
-    expected = {
-        name: (str(value.dtype).removeprefix("torch."), tuple(value.shape))
-        for name, value in network.state_dict().items()
-    }
-    given = {name: (str(value.dtype), value.shape) for name, value in tensors.items()}
+    expected, given = policy_layout(spec), layout_of(tensors)
     faults = [f"no tensor {name}" for name in expected if name not in given]
     faults += [f"a tensor {one_line(name, 40)} too many" for name in given if name not in expected]
     faults += [
@@ -90,5 +98,6 @@ def network_from(spec: NetworkSpec, tensors: Tensors, subject: str) -> PolicyNet
     ]
     if faults:
         raise ContractError(f"{subject}: {'; '.join(faults)}; train the policy again")
+    network = _meta_network(spec)
     network.load_state_dict({name: torch.from_numpy(value) for name, value in tensors.items()}, assign=True)
     return network

@@ -20,10 +20,7 @@ class Optimizer(Protocol):
         """Take a step, and clear the gradients."""
 
     def state(self) -> State:
-        """All that a step depends on besides the parameters."""
-
-    def load_state(self, state: State) -> None:
-        """Continue from such a state."""
+        """All that a step depends on besides the parameters, live: a checkpoint is copied into it."""
 
 
 class Sgd:
@@ -45,9 +42,6 @@ class Sgd:
 
     def state(self) -> State:
         return {}
-
-    def load_state(self, state: State) -> None:
-        """Nothing to load: a step depends on the parameters alone."""
 
 
 class Adam:
@@ -91,10 +85,6 @@ class Adam:
         means = {f"mean.{i}": value for i, value in enumerate(self._means)}
         squares = {f"square.{i}": value for i, value in enumerate(self._squares)}
         return {**means, **squares, "steps": self._steps}
-
-    def load_state(self, state: State) -> None:
-        for name, value in self.state().items():
-            value.copy_(state[name])
 
 
 def adamw(parameters: Iterable[Tensor], weight_decay: float) -> Adam:

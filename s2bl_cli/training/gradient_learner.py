@@ -106,13 +106,11 @@ class GradientLearner:
         objective = self._objective(data, stack, run.device)
         tracker = self._tracker(batches, stack, run.device)
         state = TrainState(policies, optimizer)
-        with run.saved_state(key) as saved:
-            if saved is not None:
-                state.load(saved["train"])
-                tracker.load(saved["tracker"])
-
-        def keep() -> None:
-            run.keep(key, {"train": state.content(), "tracker": tracker.content()}, state.epoch, state.step)
+        saved = run.saved_fit(key)
+        if saved is not None:
+            run.checkpoint.expect(state.matches(saved) and tracker.matches(saved.results))
+            state.load(saved)
+            tracker.load(saved.results)
 
         rows = batches.per_epoch * settings.batch_size
         nu = min(candidate.hyperparameters.get("nu") or 0.0 for row in stack for candidate in row)
@@ -121,14 +119,14 @@ class GradientLearner:
             try:
                 metrics = state.train_epoch(batches, objective, prior, run.should_stop)
             except Interrupted:
-                keep()
+                run.keep(state.saved(run.stage, key, tracker.saved()))
                 raise
             check_finite(metrics, state.epoch, settings.lr, nu)
             tracker.epoch_done(state.epoch, metrics, policies)
             rate = rows / max(time.monotonic() - started_at, 1e-9)
             advance(epochs_before + state.epoch, f"loss {metrics['loss'].mean().item():.4f} {rate:,.0f} rows/s")
             if run.checkpoint.is_due(state.epoch):
-                keep()
+                run.keep(state.saved(run.stage, key, tracker.saved()))
                 run.checkpoint.write()
         yield from tracker.results(state.epoch, policies)
 

@@ -1,50 +1,41 @@
-"""Signals that ask a run to stop: noted, and obeyed between two steps, so that nothing is left half done."""
+"""Signals that ask a run to stop. The run stops between two steps, so that the checkpoint is complete."""
 
 import contextlib
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
 
 
-class Interrupted(Exception):  # noqa: N818 (no error: somebody asked for it)
+class Interrupted(Exception):  # noqa: N818 (not an error: the user asked for it)
     """The run was asked to stop, and stopped between two steps."""
 
 
-class Interruption:
-    """Which signal came, if one did."""
-
-    def __init__(self) -> None:
-        self.number: int | None = None
-
-    def requested(self) -> bool:
-        return self.number is not None
-
-    def exit(self) -> None:
-        """End the command the way the signal would have."""
-        if self.number == signal.SIGINT:
-            raise KeyboardInterrupt
-        if self.number is not None:
-            raise SystemExit(128 + self.number)
-
-
 @contextlib.contextmanager
-def noted_signals() -> Iterator[Interruption]:
-    """Note SIGINT, SIGTERM and SIGHUP while inside. A second one does what it always does."""
-    interruption = Interruption()
-    before: dict[int, Any] = {}
+def noted_signals() -> Iterator[Callable[[], bool]]:
+    """Note SIGINT, SIGTERM and SIGHUP while inside; yields a function that returns whether one was received.
+
+    A run that stops by `Interrupted` then ends as the signal would have ended it. A second signal ends it at once.
+    """
+    received: list[int] = []
+    handlers: dict[int, Any] = {}
+
+    def restore_handlers() -> None:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
 
     def note(number: int, frame: FrameType | None) -> None:
-        interruption.number = number
-        for other, handler in before.items():
-            signal.signal(other, handler)
+        received.append(number)
+        restore_handlers()
 
     for name in ("SIGINT", "SIGTERM", "SIGHUP"):
         number = getattr(signal, name, None)
         if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
-            before[number] = signal.signal(number, note)
+            handlers[number] = signal.signal(number, note)
     try:
-        yield interruption
+        yield lambda: bool(received)
+    except Interrupted:
+        signal.raise_signal(received[0])
+        raise
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        restore_handlers()

@@ -3,26 +3,29 @@
 `gradient_learner.py` is a learner; one in closed form never sees a loss.
 """
 
-import contextlib
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 
 from s2bl_cli.console import Console
-from s2bl_cli.contract.checkpoints import damaged_checkpoint, read_checkpoint, write_checkpoint
+from s2bl_cli.contract.checkpoints import (
+    Progress,
+    SavedFit,
+    damaged_checkpoint,
+    read_checkpoint,
+    write_checkpoint,
+)
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec
+from s2bl_cli.contract.tensor_files import Layout, layout_of
 from s2bl_cli.training.candidates import Candidate
 from s2bl_cli.training.data import TrainingData
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.validation import Result, result_from
-
-# What a crafted file can raise on the way back into a run.
-_MALFORMED = (KeyError, IndexError, TypeError, ValueError, OverflowError, AttributeError, RuntimeError)
 
 
 class Learner(Protocol):
@@ -42,8 +45,8 @@ class Checkpoint:
     """What a run keeps to continue from: finished candidates, and the state of those in training.
 
     A resumed run takes the same steps as one that never stopped, to the last bit: the order of the rows follows from
-    seed and epoch, so that policies, optimizer and the number of the next step are all there is to keep. The
-    content is one nested dictionary. Without a path nothing is kept.
+    seed and epoch, so that policies, optimizer and the number of the next step are all there is to keep. Without a
+    path nothing is kept.
     """
 
     def __init__(
@@ -53,29 +56,30 @@ class Checkpoint:
         self._every_epochs, self._every_minutes = every_epochs, every_minutes
         self._written_at = time.monotonic()
         self._run: Callable[[], Step] | None = None
-        self.content: dict[str, Any] = {"streamed": None, "stages": {}, "current": None}
+        self.progress = Progress()
 
     def resume(self, run: Callable[[], Step]) -> bool:
         """Continue from the file; False if there is none."""
         if self.path is None or not os.path.exists(self.path):
             return False
-        content = read_checkpoint(self.path, run())
-        with self.checked():
-            self.content = {name: content[name] for name in self.content}
+        self.progress = read_checkpoint(self.path, run())
         return True
 
-    def start(self, run: Callable[[], Step], *, streamed: bool) -> None:
-        """`run`: what a checkpoint must share with the run that resumes from it. Costs a read of the log."""
-        self._run = run
-        self.content["streamed"] = streamed
+    def start(self, run: Callable[[], Step], *, streamed: bool, layout: Layout) -> None:
+        """`run`: what a checkpoint must share with the run that resumes from it. Costs a read of the log.
 
-    @contextlib.contextmanager
-    def checked(self) -> Iterator[None]:
-        """Around whatever uses content that a file gave."""
-        try:
-            yield
-        except _MALFORMED as error:
-            raise damaged_checkpoint(str(self.path)) from error
+        `layout`: of the policies' tensors.
+        """
+        self._run = run
+        self.progress.streamed = streamed
+        current = self.progress.current
+        saved = [*self.progress.finished.values(), {} if current is None else current.results]
+        self.expect(all(layout_of(result.tensors) in ({}, layout) for results in saved for result in results.values()))
+
+    def expect(self, condition: bool) -> None:
+        """A file that does not fit the run, although it is from this run, is damaged."""
+        if not condition:
+            raise damaged_checkpoint(str(self.path))
 
     def is_due(self, epoch: int) -> bool:
         if self.path is None:
@@ -86,7 +90,7 @@ class Checkpoint:
 
     def write(self) -> None:
         if self.path is not None and self._run is not None:
-            write_checkpoint(self._run(), self.content, self.path)
+            write_checkpoint(self._run(), self.progress.model_dump(), self.path)
             self._written_at = time.monotonic()
 
     def remove(self) -> None:
@@ -110,28 +114,24 @@ class Run:
 
     def fit(self, learner: Learner, data: TrainingData, candidates: Sequence[Candidate]) -> list[Result]:
         """Fit what is not finished yet; the results of all candidates, in their order."""
-        with self.checkpoint.checked():
-            finished = self.checkpoint.content["stages"].setdefault(self.stage, {})
-            results = {c.key: result_from(c, finished[c.key]) for c in candidates if c.key in finished}
+        finished = self.checkpoint.progress.finished.setdefault(self.stage, {})
+        results = {c.key: result_from(c, finished[c.key]) for c in candidates if c.key in finished}
+        self.checkpoint.expect(all(bool(result.tensors) == self.keeps_tensors for result in results.values()))
         for result in learner.fit(data, candidates, self):
             results[result.candidate.key] = result
-            finished[result.candidate.key] = result.content(with_tensors=self.keeps_tensors)
+            finished[result.candidate.key] = result.saved(with_tensors=self.keeps_tensors)
         return [results[candidate.key] for candidate in candidates]
 
     def unfinished(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        done = self.checkpoint.content["stages"].get(self.stage, {})
+        done = self.checkpoint.progress.finished.get(self.stage, {})
         return [candidate for candidate in candidates if candidate.key not in done]
 
-    @contextlib.contextmanager
-    def saved_state(self, key: str) -> Iterator[dict[str, Any] | None]:
-        """The state of these candidates, if the checkpoint was written in their midst. Use it inside the block."""
-        current = self.checkpoint.content["current"]
-        with self.checkpoint.checked():
-            is_current = current is not None and (current["stage"], current["key"]) == (self.stage, key)
-            yield current["state"] if is_current else None
+    def saved_fit(self, key: str) -> SavedFit | None:
+        """The state of these candidates, if the checkpoint was written during their training."""
+        current = self.checkpoint.progress.current
+        is_current = current is not None and (current.stage, current.key) == (self.stage, key)
+        return current if is_current else None
 
-    def keep(self, key: str, state: dict[str, Any], epoch: int, step: int) -> None:
-        """Put the state of these candidates into the checkpoint, which is written when the run is interrupted."""
-        self.checkpoint.content["current"] = {
-            "stage": self.stage, "key": key, "epoch": epoch, "step": step, "state": state
-        }  # fmt: skip
+    def keep(self, state: SavedFit) -> None:
+        """Put the state of the current candidates into the checkpoint, which is written when the run is interrupted."""
+        self.checkpoint.progress.current = state

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
 
+from s2bl_cli.contract.checkpoints import SavedFit, SavedResult, SavedSum
+from s2bl_cli.contract.tensor_files import Tensors, layout_of
 from s2bl_cli.errors import RunError
 from s2bl_cli.objectives.terms import LOG_POLICY, AnyBatch, KnownBatch, Objective, Seen, Term
 from s2bl_cli.policies.optimizers import Optimizer
@@ -143,38 +144,36 @@ class TrainState:
         self.epoch, self.step, self.sums = self.epoch + 1, 0, Sums()
         return metrics
 
-    def content(self) -> dict[str, Any]:
-        """For a checkpoint."""
-        return {
-            "epoch": self.epoch,
-            "step": self.step,
-            "policies": _arrays(self.policies.state()),
-            "optimizer": _arrays(self.optimizer.state()),
-            "totals": _arrays(self.sums.totals),
-            "steps": dict(self.sums.steps),
-        }
+    def tensors(self) -> dict[str, Tensor]:
+        """What the next step depends on, live."""
+        live = {"policies": self.policies.state(), "optimizer": self.optimizer.state()}
+        return {f"{owner}.{name}": tensor for owner, state in live.items() for name, tensor in state.items()}
+
+    def matches(self, saved: SavedFit) -> bool:
+        """Whether the saved tensors have the names, dtypes and shapes of these. `copy_` would broadcast others."""
+        same_policies = all(term.total.shape[:-1] == self.policies.shape for term in saved.sums.values())
+        return same_policies and layout_of(saved.tensors) == layout_of(_arrays(self.tensors()))
 
     @torch.no_grad()
-    def load(self, content: dict[str, Any]) -> None:
+    def load(self, saved: SavedFit) -> None:
+        for name, tensor in self.tensors().items():
+            tensor.copy_(torch.tensor(saved.tensors[name]))
         device = self.policies.parameters[0].device
+        totals = {name: torch.tensor(term.total, device=device) for name, term in saved.sums.items()}
+        self.sums = Sums(totals, {name: term.steps for name, term in saved.sums.items()})
+        self.epoch, self.step = saved.epoch, saved.step
 
-        def tensors(name: str) -> dict[str, Tensor]:
-            return {key: torch.from_numpy(value.copy()).to(device) for key, value in content[name].items()}
-
-        saved = tensors("policies")
-        for name, value in self.policies.state().items():
-            value.copy_(saved[name])
-        self.optimizer.load_state(tensors("optimizer"))
-        self.epoch, self.step = int(content["epoch"]), int(content["step"])
-        if min(self.epoch, self.step) < 0:
-            raise ValueError("an epoch before the first")
-        totals = tensors("totals")
-        if any(total.shape[:-1] != self.policies.shape for total in totals.values()):
-            raise ValueError("sums of another number of policies")
-        self.sums = Sums(totals, {name: int(content["steps"][name]) for name in totals})
+    def saved(self, stage: str, key: str, results: dict[str, SavedResult]) -> SavedFit:
+        """For a checkpoint."""
+        totals = _arrays(self.sums.totals)
+        sums = {name: SavedSum(total=total, steps=self.sums.steps[name]) for name, total in totals.items()}
+        tensors = _arrays(self.tensors())
+        return SavedFit(
+            stage=stage, key=key, epoch=self.epoch, step=self.step, tensors=tensors, sums=sums, results=results
+        )
 
 
-def _arrays(tensors: dict[str, Tensor]) -> dict[str, Any]:
+def _arrays(tensors: dict[str, Tensor]) -> Tensors:
     return {name: value.detach().cpu().numpy().copy() for name, value in tensors.items()}
 
 

@@ -15,7 +15,7 @@ from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
 from s2bl_cli.contract.settings_text import encode_settings, train_settings
 from s2bl_cli.errors import ContractError, SettingError
 from s2bl_cli.objectives.terms import FILLED_COSTS, PI0, REWARD_WEIGHT
-from s2bl_cli.policies.network import network_from
+from s2bl_cli.policies.network import network_from, policy_layout
 from s2bl_cli.policies.settings import parse_hidden
 from s2bl_cli.registry import SELECTORS, load_target
 from s2bl_cli.settings import flag, recorded
@@ -71,9 +71,9 @@ class TrainingRun:
     def policies(self, run: Run) -> list[TrainedPolicy]:
         """One policy for each seed and candidate, or the selected one of each seed. Raises Interrupted."""
         settings = self.settings
-        data = self._data(run.checkpoint.content["streamed"])
-        run.checkpoint.start(self.identity, streamed=data.streamed)
+        data = self._data(run.checkpoint.progress.streamed)
         spec = self._spec()
+        run.checkpoint.start(self.identity, streamed=data.streamed, layout=policy_layout(spec))
         self._check(data, spec)
         learner: Learner = load_target(settings.learner)(settings, spec)
         candidates = [candidate for fold in folds_of(settings) for candidate in self._candidates(data, fold)]
@@ -261,11 +261,11 @@ def train_with_checkpoint(
     if options.resume:
         is_there = checkpoint.resume(training.identity)
         console.say(f"resuming from {checkpoint.path}" if is_there else "no checkpoint: starting from the beginning")
-    with noted_signals() as interruption:
+    with noted_signals() as should_stop:
         run = Run(
             device,
             checkpoint=checkpoint,
-            should_stop=interruption.requested,
+            should_stop=should_stop,
             console=console,
             compiled=options.compile,
             prior=training.prior,
@@ -278,7 +278,6 @@ def train_with_checkpoint(
                 console.warn("stopped; with -o - nothing is kept to go on from")
             else:
                 console.warn(f"stopped; to go on, give the same command with --resume (state in {checkpoint.path})")
-            interruption.exit()
             raise
 
 

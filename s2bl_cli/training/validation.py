@@ -4,15 +4,16 @@ The estimates are numpy on a few numbers per row; `s2bl evaluate` has the same e
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
+from s2bl_cli.contract.checkpoints import SavedResult
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import SELECTORS
@@ -93,24 +94,20 @@ class Result:
     curve: Curve
     best_epoch: int
 
-    def content(self, *, with_tensors: bool = True) -> dict[str, Any]:
-        """For a checkpoint. Values are text: an estimate may be −∞, which JSON has no word for."""
-        return {
-            "tensors": self.tensors if with_tensors else {},
-            "held_out": None if self.held_out is None else self.held_out._asdict(),
-            "curve": [[epoch, quantity, float(value).hex()] for epoch, quantity, value in self.curve],
-            "best_epoch": self.best_epoch,
-        }
+    def saved(self, *, with_tensors: bool = True) -> SavedResult:
+        """For a checkpoint."""
+        return SavedResult(
+            tensors=self.tensors if with_tensors else {},
+            held_out=None if self.held_out is None else np.asarray(self.held_out, np.float64),
+            curve=self.curve,
+            best_epoch=self.best_epoch,
+        )
 
 
-def result_from(candidate: Candidate, content: dict[str, Any]) -> Result:
-    """From a checkpoint. ValueError and the like where the content is not a result's."""
-    tensors = {name: np.asarray(value) for name, value in content["tensors"].items()}
-    held_out = content["held_out"]
-    if held_out is not None:
-        held_out = HeldOut(*np.asarray(HeldOut(**held_out), np.float64))  # columns of one length
-    curve = [(int(epoch), str(quantity), float.fromhex(value)) for epoch, quantity, value in content["curve"]]
-    return Result(candidate, tensors, held_out, curve, int(content["best_epoch"]))
+def result_from(candidate: Candidate, saved: SavedResult) -> Result:
+    """From a checkpoint."""
+    held_out = None if saved.held_out is None else HeldOut(*saved.held_out)
+    return Result(candidate, saved.tensors, held_out, saved.curve, saved.best_epoch)
 
 
 def joined(parts: Sequence[HeldOut]) -> HeldOut:
@@ -239,10 +236,15 @@ class Tracker:
                 result = replace(result, tensors=tensors, held_out=held_out, best_epoch=epoch)
             yield result
 
-    def content(self) -> dict[str, Any]:
+    def saved(self) -> dict[str, SavedResult]:
         """For a checkpoint."""
-        return {result.candidate.key: result.content() for result in self._results.values()}
+        return {result.candidate.key: result.saved() for result in self._results.values()}
 
-    def load(self, content: dict[str, Any]) -> None:
+    def matches(self, saved: Mapping[str, SavedResult]) -> bool:
+        """Whether these are results of the same candidates, with a policy from the first best epoch on."""
+        complete = all(bool(result.tensors) == bool(result.best_epoch) for result in saved.values())
+        return complete and saved.keys() == {result.candidate.key for result in self._results.values()}
+
+    def load(self, saved: Mapping[str, SavedResult]) -> None:
         for at, result in self._results.items():
-            self._results[at] = result_from(result.candidate, content[result.candidate.key])
+            self._results[at] = result_from(result.candidate, saved[result.candidate.key])

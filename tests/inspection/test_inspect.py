@@ -487,8 +487,11 @@ def test_a_history(tmp_path: Path) -> None:
     assert "Made by\ns2bl train --seed 0 logs-abababab.parquet -o policy.safetensors\n" in words
 
 
-CURRENT = {"stage": "training", "epoch": 4, "step": 5, "state": {"a": np.zeros((2, 3), np.float32)}}
-CONTENT: dict[str, Any] = {"stages": {"choosing": {"0": {}, "1": {}}, "training": {"0": {}}}, "current": CURRENT}
+TENSORS = {"a": np.zeros((2, 3), np.float32)}
+CURRENT = {"stage": "training", "key": "1", "epoch": 4, "step": 5, "tensors": TENSORS, "sums": {}, "results": {}}
+RESULT = {"tensors": {}, "held_out": None, "curve": [], "best_epoch": 1}
+FINISHED = {"choosing": {"0": RESULT, "1": RESULT}, "training": {"0": RESULT}}
+CONTENT: dict[str, Any] = {"streamed": False, "finished": FINISHED, "current": CURRENT}
 
 
 def write_a_checkpoint(path: Path, content: Any) -> Path:
@@ -525,7 +528,12 @@ def test_a_history_cannot_steer_the_terminal(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    [{}, {"stages": 3, "current": None}, {"stages": {}, "current": {}}, {"stages": {"a": 1}, "current": None}],
+    [
+        {"more": 1},
+        {"finished": 3, "current": None},
+        {"finished": {}, "current": {}},
+        {"finished": {"a": 1}, "current": None},
+    ],
 )
 def test_a_checkpoint_whose_content_is_damaged(tmp_path: Path, content: Any) -> None:
     path = write_a_checkpoint(tmp_path / "p.checkpoint", content)

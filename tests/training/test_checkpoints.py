@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from learning_fixtures import CPU, blobs, train_settings, write_arrays
+from learning_fixtures import CPU, blobs, signalled_by, train_settings, write_arrays
 from repository import ROOT
 
 from s2bl_cli.contract.checkpoints import read_any_checkpoint, write_checkpoint
@@ -25,11 +25,12 @@ from s2bl_cli.contract.input_files import open_input
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.errors import S2blError
 from s2bl_cli.training import data
-from s2bl_cli.training.interruption import Interrupted, Interruption
+from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Checkpoint, Run
+from s2bl_cli.training.loop import TrainState
 from s2bl_cli.training.run import TrainedPolicy, TrainingRun
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.validation import SELECTORS_BY_NAME, HeldOut, Selector
+from s2bl_cli.training.validation import SELECTORS_BY_NAME, Selector, Tracker
 
 ACTIONS = 3
 SMALL: dict[str, Any] = {"epochs": 3, "batch_size": 32, "lr": 0.05}  # nine steps to an epoch
@@ -143,9 +144,9 @@ def test_prior_is_fitted_once(log: Path, tmp_path: Path) -> None:
     settings = train_settings(**SMALL, method="b-crm")
     path = str(tmp_path / "run.checkpoint")
     assert _run(log, settings, Checkpoint(path), 10) is None
-    assert _place(path) == ("training-prior", 1, 1)
+    assert _position(path) == ("training-prior", 1, 1)
     assert _run(log, settings, Checkpoint(path), 20, resume=True) is None
-    assert _place(path) == ("training", 0, 3)
+    assert _position(path) == ("training", 0, 3)
     trained = _run(log, settings, Checkpoint(path), 24, resume=True)
     whole = _run(log, settings)
     assert trained is not None
@@ -168,7 +169,7 @@ def test_checkpoint_of_an_epoch_is_gone_on_from(log: Path, tmp_path: Path) -> No
     settings = train_settings(**SMALL, lam="0.1,1")
     path = str(tmp_path / "run.checkpoint")
     assert _run(log, settings, Checkpoint(path, every_epochs=2), 20) is None
-    assert _place(path) == ("training", 2, 2)
+    assert _position(path) == ("training", 2, 2)
     resumed = _run(log, settings, Checkpoint(path), resume=True)
     whole = _run(log, settings)
     assert resumed is not None
@@ -176,14 +177,11 @@ def test_checkpoint_of_an_epoch_is_gone_on_from(log: Path, tmp_path: Path) -> No
     assert _same(resumed, whole)
 
 
-def _content(path: str) -> dict[str, Any]:
+def _position(path: str) -> tuple[str, int, int]:
     with open_input(path) as file:
-        return read_any_checkpoint(file)[1]
-
-
-def _place(path: str) -> tuple[str, int, int]:
-    current = _content(path)["current"]
-    return current["stage"], current["epoch"], current["step"]
+        current = read_any_checkpoint(file)[1].current
+    assert current is not None
+    return current.stage, current.epoch, current.step
 
 
 def test_checkpoints_come_every_so_many_epochs_and_minutes(
@@ -192,17 +190,18 @@ def test_checkpoints_come_every_so_many_epochs_and_minutes(
     path = tmp_path / "run.checkpoint"
 
     def written(**when: Any) -> list[int]:
-        places: list[int] = []
+        epochs: list[int] = []
         real = Checkpoint.write
 
         def write(checkpoint: Checkpoint) -> None:
-            places.append(checkpoint.content["current"]["epoch"])
+            assert checkpoint.progress.current is not None
+            epochs.append(checkpoint.progress.current.epoch)
             real(checkpoint)
 
         with monkeypatch.context() as patch:
             patch.setattr(Checkpoint, "write", write)
             assert _run(log, train_settings(**SMALL), Checkpoint(str(path), **when)) is not None
-        return places
+        return epochs
 
     assert written() == []
     assert not path.exists()
@@ -255,15 +254,8 @@ def test_resumed_command_writes_the_same_bytes(
 
 
 def _stop_command(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
-    """As if a SIGTERM came after so many steps."""
-    stopper = Stopper(steps)
-
-    def requested(self: Interruption) -> bool:
-        if stopper():
-            self.number = signal.SIGTERM
-        return self.number is not None
-
-    monkeypatch.setattr(Interruption, "requested", requested)
+    """A SIGTERM after so many steps."""
+    signalled_by(monkeypatch, Stopper(steps))
 
 
 def test_resume_without_a_checkpoint_starts_from_the_beginning(
@@ -363,36 +355,40 @@ def _at(*path: str, value: Any = None) -> Change:
     return change
 
 
-STATE = ("current", "state", "train")
-TRACKER = ("current", "state", "tracker")
+TENSORS = ("current", "tensors")
+RESULT = ("current", "results", "0,0,0")
+KEPT = {"tensors": {}, "held_out": None, "curve": [], "best_epoch": 1}
 FORGED: dict[str, Change] = {
-    "no parameters": _at(*STATE, "policies", "body.1.weight"),
-    "parameters of another shape": _at(*STATE, "policies", "body.1.weight", value=np.zeros((5, 2, 3), np.float32)),
-    "no optimizer": _at(*STATE, "optimizer", "mean.0"),
-    "sums of another shape": _at(*STATE, "totals", "risk", value=np.zeros((2, 2, 3), np.float32)),
-    "sums of no steps": _at(*STATE, "steps", value={}),
-    "no curve": _at(*TRACKER, "0,0,0", "curve"),
-    "a curve of words": _at(*TRACKER, "0,0,0", "curve", value=[["a", "b", "c"]]),
-    "a curve of pairs": _at(*TRACKER, "0,0,0", "curve", value=[[1, "loss"]]),
-    "held-out rows of columns that differ": _at(
-        *TRACKER,
-        "0,0,0",
-        "held_out",
-        value={name: np.zeros(rows) for rows, name in enumerate(HeldOut._fields)},
-    ),
-    "held-out rows of words": _at(*TRACKER, "0,0,0", "held_out", value=dict.fromkeys(HeldOut._fields, "a")),
-    "an epoch before the first": _at(*STATE, "epoch", value=-1),
-    "an epoch of words": _at(*STATE, "epoch", value="one"),
+    "no parameters": _at(*TENSORS, "policies.body.1.weight"),
+    "parameters of another shape": _at(*TENSORS, "policies.body.1.weight", value=np.zeros((5, 2, 3), np.float32)),
+    "parameters that would broadcast": _at(*TENSORS, "policies.body.1.weight", value=np.zeros((), np.float32)),
+    "parameters of another dtype": _at(*TENSORS, "policies.body.1.bias", value=np.zeros((1, 3, 1), np.float64)),
+    "a tensor too many": _at(*TENSORS, "policies.body.2.weight", value=np.zeros(3, np.float32)),
+    "no optimizer": _at(*TENSORS, "optimizer.mean.0"),
+    "the name of no tensor": _at(*TENSORS, "optimizer.mean.0", value="nothing"),
+    "sums of another shape": _at("current", "sums", "risk", "total", value=np.zeros((2, 2, 3), np.float32)),
+    "sums of whole numbers": _at("current", "sums", "risk", "total", value=np.zeros((1, 1, 3), np.int64)),
+    "sums of no steps": _at("current", "sums", "risk", "steps", value=0),
+    "no curve": _at(*RESULT, "curve"),
+    "a curve of words": _at(*RESULT, "curve", value=[["a", "b", "c"]]),
+    "a curve of pairs": _at(*RESULT, "curve", value=[[1, "loss"]]),
+    "a best epoch without a policy": _at(*RESULT, "best_epoch", value=1),
+    "a policy of another shape": _at(*RESULT, "tensors", value={"shift": np.zeros(1, np.float32)}),
+    "a result of another candidate": _at("current", "results", "0,0,1", value=KEPT),
+    "too few columns of held-out rows": _at(*RESULT, "held_out", value=np.zeros((3, 5))),
+    "held-out rows of words": _at(*RESULT, "held_out", value="a"),
+    "an epoch before the first": _at("current", "epoch", value=-1),
+    "an epoch of words": _at("current", "epoch", value="one"),
+    "a step beyond any": _at("current", "step", value=1 << 64),
     "no stage": _at("current", "stage"),
-    "no state": _at("current", "state"),
+    "no state": _at("current", "tensors"),
     "nothing current": _at("current", value=7),
-    "no stages": _at("stages"),
-    "stages of a number": _at("stages", value=7),
-    "results of a number": _at("stages", value={"training": 7}),
-    "a result of nothing": _at("stages", value={"training": {"0,0,0": {}}}),
-    "a result of words": _at(
-        "stages", value={"training": {"0,0,0": {"tensors": "a", "held_out": None, "curve": {}, "best_epoch": 1}}}
-    ),
+    "more than the content": _at("more", value=7),
+    "finished stages of a number": _at("finished", value=7),
+    "results of a number": _at("finished", value={"training": 7}),
+    "a result of nothing": _at("finished", value={"training": {"0,0,0": {}}}),
+    "a result of words": _at("finished", value={"training": {"0,0,0": {**KEPT, "tensors": "a"}}}),
+    "a result without a policy": _at("finished", value={"training": {"0,0,0": KEPT}}),
 }
 
 
@@ -402,11 +398,38 @@ def test_crafted_checkpoint_is_damaged(
 ) -> None:
     """Its digest is right, its content is not."""
     with open_input(str(checkpoint)) as file:
-        made_by, content = read_any_checkpoint(file)
+        made_by, progress, _ = read_any_checkpoint(file)
+    content = progress.model_dump()
     change(content)
     write_checkpoint(made_by, content, str(checkpoint))
     line = "s2bl: p.checkpoint is damaged; drop --resume to start over\n"
     assert _refused(run, tmp_path, log, *WORDS) == line
+
+
+def test_step_beyond_the_epoch_is_no_traceback(
+    run: Callable[..., Any], tmp_path: Path, log: Path, checkpoint: Path
+) -> None:
+    with open_input(str(checkpoint)) as file:
+        made_by, progress, _ = read_any_checkpoint(file)
+    assert progress.current is not None
+    progress.current.step = (1 << 31) - 1
+    write_checkpoint(made_by, progress.model_dump(), str(checkpoint))
+    assert run("train", log, *WORDS, "--resume", "-o", "p.safetensors").code == 0
+
+
+@pytest.mark.parametrize("planted", [TrainState, Tracker])
+def test_bug_in_loading_is_no_damage(
+    log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, planted: type[TrainState | Tracker]
+) -> None:
+    path = str(tmp_path / "run.checkpoint")
+    assert _run(log, train_settings(**SMALL), Checkpoint(path), 13) is None
+
+    def load(self: object, content: object) -> None:
+        raise KeyError("a bug")
+
+    monkeypatch.setattr(planted, "load", load)
+    with pytest.raises(KeyError, match="a bug"):
+        _run(log, train_settings(**SMALL), Checkpoint(path), resume=True)
 
 
 def test_flipped_bit_of_a_tensor_is_damage(
@@ -506,7 +529,7 @@ def test_killed_and_resumed_is_the_same_to_the_last_bit(tmp_path: Path, log: Pat
         process.communicate()
     assert process.returncode == -signal.SIGKILL
     assert not (tmp_path / "p.safetensors").exists()
-    _, epoch, _ = _place(str(tmp_path / "p.checkpoint"))
+    _, epoch, _ = _position(str(tmp_path / "p.checkpoint"))
     assert 5 <= epoch < 100
     assert run("train", log, *words, "--resume", "--threads", 1, "-o", "p.safetensors").code == 0
     assert run("train", log, *words, "--threads", 1, "-o", "whole.safetensors").code == 0

@@ -331,7 +331,7 @@ def test_trackers_content_is_all_it_needs() -> None:
     first.run(tracker)
     second, third = _Script(values), _Script(values)
     resumed_tracker = second.tracker(2)
-    resumed_tracker.load(tracker.content())
+    resumed_tracker.load(tracker.saved())
     second.epoch = 3
     (resumed,), (whole,) = second.run(resumed_tracker), third.run(third.tracker(2))
     assert resumed.curve == whole.curve
