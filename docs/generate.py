@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from s2bl_cli.app import VERBS, verb_command
-from s2bl_cli.commands.help_pages import argument_name, choices, metavar
+from s2bl_cli.commands.help_pages import DEFAULT, argument_name, choices, metavar
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import (
@@ -86,8 +86,11 @@ def flags(verb: str) -> str:
         is_option = parameter.opts[0].startswith("-")
         panel = (parameter.rich_help_panel or COMMON) if is_option else "Arguments"
         names = ", ".join(f"`{name}`" for name in parameter.opts) if is_option else f"`{argument_name(parameter)}`"
-        row = (names, _values(hints[parameter.name], parameter), _default(parameter), parameter.help)
-        panels.setdefault(panel, []).append(row)
+        meaning, _, written_default = parameter.help.removesuffix(")").partition(DEFAULT)
+        if not written_default:  # the help may end with another parenthesis
+            meaning = parameter.help
+        default = written_default or _default(parameter)
+        panels.setdefault(panel, []).append((names, _values(hints[parameter.name], parameter), default, meaning))
     tables = [
         f"**{panel}**\n\n{_table(('', 'value', 'default', 'meaning'), rows)}" for panel, rows in panels.items() if rows
     ]

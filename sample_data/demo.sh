@@ -5,7 +5,7 @@ set -eu
 mkdir -p demo
 run() { printf '\n$ s2bl %s\n' "$*"; s2bl "$@"; }
 
-run make-logs --dataset sample --tau 10 --force -o demo/logs.parquet
+run make-logs --dataset sample --tau 10 --store-distribution --force -o demo/logs.parquet
 for seed in 0 1 2; do
   run mask --rho 0.02 --seed "$seed" --force demo/logs.parquet -o "demo/masked-$seed.parquet"
   for method in wce-s2bl kl-s2bl tips; do

@@ -58,9 +58,9 @@ def score(value: float, method: str = "wce-s2bl", seed: int | None = 0, **change
 
 
 def logging(value: float, **changes: Any) -> Score:
-    """The logging policy's share of right draws."""
+    """The logging policy of a log that stores its distribution."""
     nothing = dict.fromkeys(("policy_sha256", "rho", "risk", "reg", "reg_rows", "lam", "nu", "seed"))
-    own = {"policy": LOGGING_POLICY, "metric": "sampled-accuracy", **nothing, **changes}
+    own = {"policy": LOGGING_POLICY, "metric": "argmax-accuracy", **nothing, **changes}
     return score(value, LOGGING_POLICY, **own)
 
 

@@ -89,6 +89,19 @@ def test_wrong_markers_are_told(text: str, told: str) -> None:
         generate.filled(text, ROOT / "docs" / "mask.md")
 
 
+@pytest.mark.parametrize("verb", VERBS.names)
+def test_defaults_are_in_the_column_of_defaults(verb: str) -> None:
+    rows = [row.split(" | ") for row in generate.flags(verb).splitlines() if row.startswith("| `")]
+    assert rows
+    assert [row for row in rows if "default:" in row[3]] == []
+
+
+def test_a_default_that_depends_on_other_options_is_shown() -> None:
+    assert "| `--cost-model` | `propensity`, `logistic` | logistic for pseudo, propensity for cce |" in generate.flags(
+        "train"
+    )
+
+
 # --- completeness ---
 
 

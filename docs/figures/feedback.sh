@@ -5,7 +5,7 @@ set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 figures=$(dirname "$0")
-s2bl make-logs --dataset sample --tau 10 --quiet -o "$work/logs.parquet"
+s2bl make-logs --dataset sample --tau 10 --store-distribution --quiet -o "$work/logs.parquet"
 for rho in 0.005 0.01 0.02 0.05 0.1 0.3 1; do
   for seed in 0 1 2; do
     masked="$work/masked-$rho-$seed.parquet"

@@ -20,7 +20,7 @@ _WIDEST = 100  # columns; longer lines are hard to read
 _NAMES_WIDTH = 28  # columns for an option's names, unless they are longer
 _EXAMPLES = "Examples:"
 _METAVARS: dict[Any, str] = {int: "INT", float: "FLOAT", str: "TEXT"}
-_DEFAULT = " (default: "
+DEFAULT = " (default: "
 _FEW_CHOICES = 60  # characters; longer lists are only in the docs
 
 Panels = dict[str, list[tuple[str, str]]]  # title → names and help of each row
@@ -143,15 +143,15 @@ def _plain_types(hint: Any) -> Iterator[Any]:
 def _option_help(parameter: Any, hint: Any) -> str:
     """The help, the choices if there are few, and the default. A default that depends on other options is part of the
     declared help."""
-    text, has_default, default = (parameter.help or "").partition(_DEFAULT)
+    text, has_default, default = (parameter.help or "").partition(DEFAULT)
     listed = ", ".join(choices(hint))
     if listed and len(listed) <= _FEW_CHOICES:
         text = f"{text} [{listed}]"
     if has_default:
-        return f"{text}{_DEFAULT}{default}"
+        return f"{text}{DEFAULT}{default}"
     if parameter.required or parameter.default is False or parameter.default in (None, "", [], ()):
         return text
-    return f"{text}{_DEFAULT}{parameter.default})"
+    return f"{text}{DEFAULT}{parameter.default})"
 
 
 def option_lines(names: str, text: str, width: int) -> list[str]:

@@ -1,4 +1,4 @@
-"""Which rows of a log are scored, and their columns but for the contexts. A quick pass: contexts are most of a log."""
+"""Which rows of a log are scored, and their columns except the contexts. A quick pass: contexts are most of a log."""
 
 from dataclasses import dataclass
 

@@ -7,9 +7,9 @@ import polars as pl
 
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.published import SEEDS, SEEDS_KUAIREC, SOURCE, paper
-from s2bl_cli.reporting.quantities import ACCURACIES, quantity, words_of
+from s2bl_cli.reporting.quantities import ACCURACIES, SAMPLED_ACCURACY, quantity, words_of
 from s2bl_cli.reporting.runs import arranged, cells_by
-from s2bl_cli.reporting.selection import DRAWN, REFERENCES, check_metric, of_metrics
+from s2bl_cli.reporting.selection import REFERENCES, check_metric, is_reference, of_metrics
 from s2bl_cli.reporting.significance import LEVEL, p_value
 from s2bl_cli.reporting.table import Cell, Row, Table, TableRequest, key_text
 
@@ -22,17 +22,23 @@ def against_paper(frame: pl.DataFrame, request: TableRequest) -> Table:
     check_metric(frame, request.metric)
     if request.group_by:
         raise SettingError("--against paper has rows of its own: leave out --group-by")
-    table = arranged(of_metrics(frame, [request.metric]), KEYS)
+    # Of the logging policy the paper has the sampled accuracy, whatever the table's: it is compared with ours.
+    of_references = SAMPLED_ACCURACY if request.metric in ACCURACIES else request.metric
+    metric_of_method = pl.when(is_reference()).then(pl.lit(of_references)).otherwise(pl.lit(request.metric))
+    scores = of_metrics(frame, [request.metric, of_references]).filter(pl.col("metric") == metric_of_method)
+    table = arranged(scores, KEYS)
     names = [*table.keys, "logging_model", "method", "column"]
     rows: list[Row] = []
     for values, ours in cells_by(table.runs, names, request.metric).items():
         place = dict(zip(names, values, strict=True))
-        theirs = _published(place, request.metric)
+        theirs = _published(place, of_references if place["method"] in REFERENCES else request.metric)
         if theirs.mean is not None and ours.mean is not None:
             p = p_value(ours, theirs) if request.significance else None
             differs = p is not None and p <= LEVEL
             difference = Cell(ours.mean - theirs.mean, unit=ours.unit, is_signed=True, differs=differs)
-            rows.append(((*values[: len(table.keys)], table.titles[place["column"]]), (ours, theirs, difference)))
+            is_other = place["method"] in REFERENCES and request.metric != of_references
+            title = table.titles[place["column"]] + (" (sampled)" if is_other else "")
+            rows.append(((*values[: len(table.keys)], title), (ours, theirs, difference)))
     if not rows:
         datasets = paper().filter(pl.col("metric") == request.metric)["dataset"].unique(maintain_order=True).to_list()
         ours_are = ", ".join(key_text(name) for name in table.runs["dataset"].unique(maintain_order=True))
@@ -51,7 +57,6 @@ def against_paper(frame: pl.DataFrame, request: TableRequest) -> Table:
 
 
 def _published(place: Mapping[str, Any], metric: str) -> Cell:
-    metric = DRAWN if place["method"] in REFERENCES and metric in ACCURACIES else metric
     published = paper().filter(
         (pl.col("dataset") == place["dataset"])
         & (pl.col("method") == place["method"])

@@ -8,12 +8,13 @@ from s2bl_cli.metrics.health import VERDICTS
 from s2bl_cli.metrics.metric import PERCENT, PLAIN, Metric, Unit
 
 __all__ = [
-    "ACCURACIES", "ESTIMATORS", "HEALTH", "HEALTH_ROWS", "PERCENT", "TRUE_RISK", "VERDICTS", "WEIGHT_MAX",
-    "WEIGHT_SHARE", "Metric", "Unit", "quantity", "short_title", "words_of",
+    "ACCURACIES", "ARGMAX_ACCURACY", "ESTIMATORS", "HEALTH", "HEALTH_ROWS", "PERCENT", "SAMPLED_ACCURACY",
+    "TRUE_RISK", "VERDICTS", "WEIGHT_MAX", "WEIGHT_SHARE", "Metric", "Unit", "quantity", "short_title", "words_of",
 ]  # fmt: skip
 
 ESTIMATORS: Mapping[str, registry.Entry] = registry.ESTIMATORS.entries  # in the order of a table's rows
-ACCURACIES = ("argmax-accuracy", "sampled-accuracy")
+ARGMAX_ACCURACY, SAMPLED_ACCURACY = "argmax-accuracy", "sampled-accuracy"
+ACCURACIES = (ARGMAX_ACCURACY, SAMPLED_ACCURACY)
 TRUE_RISK = "true-risk"
 WEIGHT_SHARE = "weight-share"  # a bin's: no number of a policy, so not among the health's rows
 HEALTH = "health"  # 2 reliable, 1 caution, 0 unreliable; the words are in the score's note

@@ -14,7 +14,6 @@ from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, TRUE_RISK
 
 UNIFORM = "uniform"
 REFERENCES = {LOGGING_POLICY: "Logging policy", UNIFORM: "Uniform policy"}  # trained on nothing
-DRAWN = "sampled-accuracy"
 
 _TYPES = {
     **dict.fromkeys(("dataset", "model", "risk", "reg", "reg_rows"), pa.string()),
@@ -54,7 +53,7 @@ def selected_scores(table: pa.Table, where: Sequence[str]) -> pl.DataFrame:
         # A risk alone has no λ: a choice of λ leaves it in the table.
         has_none = pl.col(column).is_null() & (pl.col("reg") == "none")
         frame = frame.filter(condition | has_none | (is_reference() & (not is_not)))
-    return _distinct(_with_drawn_accuracy(frame))
+    return _distinct(frame)
 
 
 def no_scores() -> pl.DataFrame:
@@ -62,7 +61,7 @@ def no_scores() -> pl.DataFrame:
 
 
 def with_log_facts(frame: pl.DataFrame) -> pl.DataFrame:
-    """`dataset` and `tau` are those of the log that a policy is scored on, as far as its logging policy tells them.
+    """`dataset` and `tau` are those of the log that a policy is scored on, as far as its logging policy records them.
     What the policy learned from is `trained_on` and `trained_tau`, and a share of known rows is the one asked for."""
     facts = frame.filter(is_reference()).group_by("log_sha256", maintain_order=True)
     logs = facts.agg(
@@ -82,13 +81,6 @@ def with_log_facts(frame: pl.DataFrame) -> pl.DataFrame:
         pl.when(is_as_asked).then(asked).otherwise("rho").alias("rho"),
         asked.alias("mask.rho"),
     ).drop("log_dataset", "log_tau", "mask.hide")
-
-
-def _with_drawn_accuracy(frame: pl.DataFrame) -> pl.DataFrame:
-    """The accuracy of a reference is the share of its draws that are right, as in the paper's tables."""
-    drawn = frame.filter(is_reference() & (pl.col("metric") == DRAWN))
-    others = frame.filter(~(is_reference() & pl.col("metric").is_in(ACCURACIES)))
-    return pl.concat([others, *(drawn.with_columns(metric=pl.lit(name)) for name in ACCURACIES)])
 
 
 def _distinct(frame: pl.DataFrame) -> pl.DataFrame:
@@ -150,7 +142,7 @@ def with_truth(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def trained(frame: pl.DataFrame) -> pl.DataFrame:
-    """The scores of policies that were trained; where there are none, those of the references."""
+    """The scores of policies that were trained; if there are none, those of the references."""
     learned = frame.filter(~is_reference())
     return frame if learned.is_empty() else learned
 

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 
 from s2bl_cli.errors import SettingError
 from s2bl_cli.registry import FIGURES, FORMATS, TABLES
-from s2bl_cli.settings import Between, check_settings, setting
+from s2bl_cli.settings import COMMON, Between, check_settings, setting
 
 AUTO = "auto"
 PAPER = "paper"
@@ -32,7 +32,7 @@ class ReportSettings:
         None, "Published numbers to show beside ours, with the difference", choices=lambda: (PAPER,)
     )
     significance: bool = setting(False, "Mark the cells that differ from the best of their row beyond noise")
-    plot: str | None = setting(None, "Draw a figure into a .svg, .png or .pdf file", metavar="FILE", panel=FIGURE_PANEL)
+    plot: str | None = setting(None, "Draw a figure into a .svg, .png or .pdf file", metavar="FILE", panel=COMMON)
     figure: str = setting(
         AUTO,
         "Figure that --plot draws; auto: chosen by what is in the files",

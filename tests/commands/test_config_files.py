@@ -1,12 +1,14 @@
 """Options from TOML files: what they set, what overrides them, and what is refused."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from learning_fixtures import blobs, write_arrays
 from typer.testing import CliRunner
 
-from s2bl_cli.app import app
+from s2bl_cli.app import VERBS, app, verb_command
+from s2bl_cli.commands.config_files import use_config
 from s2bl_cli.contract.policies import read_policy
 
 
@@ -39,6 +41,24 @@ def test_config_sets_any_option_and_the_command_line_overrides_it(folder: Path) 
     config = 'epochs = 2\nlr = 0.05\nreg-rows = "known"\nbatch_size = 16\n'
     settings = trained(folder, config, "--lr", "0.2")
     assert (settings["epochs"], settings["lr"], settings["reg-rows"], settings["batch-size"]) == (2, 0.2, "known", 16)
+
+
+@pytest.mark.parametrize(
+    ("verb", "option"),
+    [
+        pytest.param(verb, option, id=f"{verb} {option.opts[-1]}")
+        for verb in VERBS.names
+        for option in verb_command(verb).params
+        if option.opts[0].startswith("-") and option.opts[-1] not in ("-h", "--config", "--columns")
+    ],
+)
+def test_every_option_can_be_set(tmp_path: Path, verb: str, option: Any) -> None:
+    """The value reaches the parser as a default, where it is checked like one on the command line."""
+    value = "true" if getattr(option, "is_flag", False) else '"1"'
+    (tmp_path / "run.toml").write_text(f"{option.opts[-1].removeprefix('--')} = {value}\n")
+    context = verb_command(verb).context_class(verb_command(verb), info_name=verb)
+    use_config(context, str(tmp_path / "run.toml"))
+    assert set(context.default_map) == {option.name}
 
 
 def test_grids_are_lists_and_switches_are_booleans(folder: Path) -> None:

@@ -115,7 +115,7 @@ def test_accuracy_against_known_rows_is_what_was_scored() -> None:
     low, high = ([round(float(y), 2) for y in cap.get_ydata()] for cap in first.lines[1])
     assert (low, high) == ([89.2, 89.17], [89.5, 89.77])
     assert [text.get_text() for text in panel.get_xticklabels()] == ["1,200", "12,000"]
-    assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "Logging policy (drawn)"
+    assert [text.get_text() for text in figure.legends[0].get_texts()][-1] == "Logging policy"
 
 
 def test_accuracy_goes_against_rho_where_rows_were_not_counted() -> None:

@@ -46,10 +46,10 @@ def test_table_by_hand(report: Report) -> None:
     assert ran.stdout == (
         "Argmax accuracy in %, mean ± std over 1 to 3 seeds\n"
         "\n"
-        "| dataset | τ  | ρ    |         WCE-S2BL |       Truncated IPS | Logging policy (drawn) |\n"
-        "| ------- | -- | ---- | ---------------: | ------------------: | ---------------------: |\n"
-        "| sample  | 10 | 0.02 | **73.00 ± 3.61** | <u>62.00 ± 2.83</u> |                  25.00 |\n"
-        "| sample  | 10 | 0.2  |        **80.00** |                   – |                  25.00 |\n"
+        "| dataset | τ  | ρ    |         WCE-S2BL |       Truncated IPS | Logging policy |\n"
+        "| ------- | -- | ---- | ---------------: | ------------------: | -------------: |\n"
+        "| sample  | 10 | 0.02 | **73.00 ± 3.61** | <u>62.00 ± 2.83</u> |          25.00 |\n"
+        "| sample  | 10 | 0.2  |        **80.00** |                   – |          25.00 |\n"
         "\n"
         "Rows won: WCE-S2BL 2 of 2.\n"
     )
@@ -114,7 +114,7 @@ def test_logging_policy_can_be_the_best(report: Report) -> None:
 
 def test_methods_come_in_their_order_and_strangers_last(report: Report) -> None:
     header = _table(report([score(0.1, name) for name in ("zeta", "tips", "alpha", "wce-s2bl")]))[0]
-    assert header[3:] == ["WCE-S2BL", "Truncated IPS", "alpha", "zeta", "Logging policy (drawn)"]
+    assert header[3:] == ["WCE-S2BL", "Truncated IPS", "alpha", "zeta", "Logging policy"]
 
 
 def test_rows_are_sorted_by_number_and_unknown_keys_come_last(report: Report) -> None:
@@ -132,17 +132,27 @@ def test_logging_policy_stands_beside_its_own_data(report: Report) -> None:
     assert [row[4] for row in rows] == ["–", "–", "30.00", "30.00", "40.00", "40.00"]
 
 
-def test_logging_column_is_of_drawn_actions_whatever_the_metric(report: Report) -> None:
+def test_like_is_compared_with_like(report: Report) -> None:
+    """Argmax with argmax, sampled with sampled."""
     scores = [
         score(0.5),
         score(0.4, metric="sampled-accuracy"),
-        logging(0.25),
+        logging(0.25, metric="sampled-accuracy"),
         logging(0.9, metric="argmax-accuracy"),
     ]
-    assert _table(report(scores))[1][3:] == ["**50.00**", "25.00"]
+    assert _table(report(scores))[1][3:] == ["50.00", "**90.00**"]
     ran = report(scores, "--metric", "sampled-accuracy")
     assert ran.stdout.startswith("Sampled accuracy in %, single run\n")
     assert _table(ran)[1][3:] == ["**40.00**", "25.00"]
+
+
+def test_draws_of_the_logging_policy_never_stand_beside_argmax(report: Report) -> None:
+    """A log without π₀ has no argmax of its logging policy: the cell is empty, and a note says why."""
+    scores = [score(0.5), logging(0.25, metric="sampled-accuracy")]
+    ran = report(scores)
+    assert _table(ran)[1][3:] == ["50.00", "–"]
+    assert "The logging policy's argmax accuracy is unknown" in ran.stdout
+    assert "unknown" not in report([*scores, logging(0.9, metric="argmax-accuracy")]).stdout
 
 
 def test_names_from_files_cannot_break_the_table(report: Report) -> None:
@@ -183,7 +193,7 @@ def test_policies_that_were_asked_for_differently_have_columns_of_their_own(repo
     scores = [score(0.5, lam=0.1), score(0.7, lam=1.0), score(0.6, "tips", lam=0.1), logging(0.25)]
     ran = report(scores)
     assert _table(ran) == [
-        ["dataset", "τ", "ρ", "WCE-S2BL (λ 0.1)", "WCE-S2BL (λ 1)", "Truncated IPS", "Logging policy (drawn)"],
+        ["dataset", "τ", "ρ", "WCE-S2BL (λ 0.1)", "WCE-S2BL (λ 1)", "Truncated IPS", "Logging policy"],
         ["sample", "10", "0.02", "50.00", "**70.00**", "<u>60.00</u>", "25.00"],
     ]
     assert ran.stdout.endswith(
@@ -234,7 +244,7 @@ def test_logs_that_are_no_repetitions_have_rows_of_their_own(report: Report) -> 
     ]  # fmt: skip
     ran = report(scores)
     assert _table(ran) == [
-        ["dataset", "τ", "ρ", "log", "WCE-S2BL", "Logging policy (drawn)"],
+        ["dataset", "τ", "ρ", "log", "WCE-S2BL", "Logging policy"],
         ["sample", "10", "0.02", "adverse.parquet", "1.00", "2.00"],
         ["sample", "10", "0.02", "normal.parquet", "**76.00**", "25.00"],
     ]
@@ -261,7 +271,7 @@ def test_champion_and_challenger_on_a_new_log(report: Report) -> None:
         ran = report(scores, "--check", "challenger > champion + 5")
         assert ran.code == 0, ran.stderr
         assert _table(ran) == [
-            ["dataset", "τ", "WCE-S2BL (champion)", "WCE-S2BL (challenger)", "Logging policy (drawn)"],
+            ["dataset", "τ", "WCE-S2BL (champion)", "WCE-S2BL (challenger)", "Logging policy"],
             ["week", "–", "<u>70.00</u>", "**80.00**", "60.00"],
         ]
 
@@ -270,7 +280,7 @@ def test_data_that_a_policy_learned_from_tells_it(report: Report) -> None:
     scores = [score(0.7, dataset="march", log_sha256="w"), score(0.8, dataset="april", log_sha256="w"),
               logging(0.6, dataset="week", log_sha256="w")]  # fmt: skip
     assert _table(report(scores))[0] == [
-        "dataset", "τ", "WCE-S2BL (trained on april)", "WCE-S2BL (trained on march)", "Logging policy (drawn)"
+        "dataset", "τ", "WCE-S2BL (trained on april)", "WCE-S2BL (trained on march)", "Logging policy"
     ]  # fmt: skip
 
 
@@ -318,7 +328,7 @@ def test_where_filters_by_text_and_by_number(report: Report) -> None:
         ["sample", "5", "0.02", "<u>50.00</u>", "**60.00**", "25.00"]
     ]
     ran = report(scores, "--where", "tau=5.0", "--where", "method=tips")
-    assert _table(ran) == [["dataset", "τ", "ρ", "Truncated IPS", "Logging policy (drawn)"],
+    assert _table(ran) == [["dataset", "τ", "ρ", "Truncated IPS", "Logging policy"],
                            ["sample", "5", "0.02", "**60.00**", "25.00"]]  # fmt: skip
     ran = report(scores, "--where", "method=tips", "--where", "rho=0.02")
     assert _table(ran)[1][3:] == ["**60.00**", "25.00"]
@@ -352,7 +362,7 @@ def test_filter_that_leaves_nothing_or_means_nothing_is_told(report: Report, fla
 
 
 def test_metric_that_is_not_in_the_files_is_told(report: Report) -> None:
-    ran = report([score(0.5), logging(0.25)], "--metric", "sampled-accuracy")
+    ran = report([score(0.5), logging(0.25, metric="sampled-accuracy")], "--metric", "sampled-accuracy")
     assert (ran.code, ran.stderr) == (
         2,
         "s2bl: no trained policy has a score of sampled-accuracy in these files: evaluate some\n",
@@ -393,7 +403,7 @@ def test_table_2_of_the_paper(report: Report) -> None:
     header, *rows = _table(ran)
     assert header == [
         "dataset", "τ", "ρ", "WCE-S2BL", "KL-S2BL", "WCE-S2BLK", "KL-S2BLK", title_of("banditnet"),
-        "Logging policy (drawn)",
+        "Logging policy",
     ]  # fmt: skip
     assert [row[:3] for row in rows[:4]] == [["fmnist", "1", "0.02"], ["fmnist", "1", "0.2"], ["fmnist", "10", "0.02"],
                                              ["fmnist", "10", "0.2"]]  # fmt: skip
@@ -419,7 +429,7 @@ def test_full_table_has_a_row_for_every_model(report: Report) -> None:
     by_asking, by_itself = report(scores, "--table", "full"), report(scores)
     assert by_asking.stdout == by_itself.stdout
     assert _table(by_asking) == [
-        ["dataset", "model", "τ", "ρ", "WCE-S2BL", "Truncated IPS", "Logging policy (drawn)"],
+        ["dataset", "model", "τ", "ρ", "WCE-S2BL", "Truncated IPS", "Logging policy"],
         ["sample", "linear", "10", "0.02", "**50.00**", "<u>40.00</u>", "25.00"],
         ["sample", "mlp", "10", "0.02", "**70.00**", "–", "25.00"],
     ]
@@ -450,7 +460,7 @@ def test_ratio_of_missing_to_known_rows(report: Report) -> None:
               for i, missing in enumerate((0, 100, 900))]  # fmt: skip
     ran = report(scores)
     assert _table(ran) == [
-        ["dataset", "τ", "known rows", "missing / known", "WCE-S2BL", "Logging policy (drawn)"],
+        ["dataset", "τ", "known rows", "missing / known", "WCE-S2BL", "Logging policy"],
         ["sample", "10", "100", "0", "50.00", "–"],
         ["sample", "10", "100", "1", "60.00", "–"],
         ["sample", "10", "100", "9", "70.00", "–"],
@@ -550,7 +560,7 @@ def test_bins_may_differ_where_a_weight_is_at_an_edge(report: Report) -> None:
 def test_rows_can_be_by_other_columns(report: Report) -> None:
     scores = [score(0.5, lam=0.1), score(0.7, lam=1.0), score(0.6, "tips", lam=None, reg="none"), logging(0.25)]
     assert _table(report(scores, "--group-by", "dataset,tau,lam")) == [
-        ["dataset", "τ", "λ", "WCE-S2BL", "Truncated IPS", "Logging policy (drawn)"],
+        ["dataset", "τ", "λ", "WCE-S2BL", "Truncated IPS", "Logging policy"],
         ["sample", "10", "0.1", "**50.00**", "–", "25.00"],
         ["sample", "10", "1", "**70.00**", "–", "25.00"],
         ["sample", "10", "–", "–", "**60.00**", "25.00"],

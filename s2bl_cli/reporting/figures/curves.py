@@ -14,7 +14,7 @@ from s2bl_cli.reporting.quantities import quantity, words_of
 from s2bl_cli.reporting.runs import aggregated, arranged, what_differs
 from s2bl_cli.reporting.selection import is_reference, of_metrics
 from s2bl_cli.reporting.table import key_phrase, key_text
-from s2bl_cli.reporting.tables.grid import column_titles, with_ratio
+from s2bl_cli.reporting.tables.grid import with_ratio
 
 _PANEL = ("dataset", "tau", "model")
 _LABELS = {
@@ -34,7 +34,6 @@ def _draw(scores: pl.DataFrame, metric: str, panel_keys: Sequence[str], x: str) 
     keys = [key for key in table.keys if key != x]
     points = aggregated(table.runs, [*table.keys, "column"]).partition_by(keys, as_dict=True, maintain_order=True)
     figure, axes = panels(len(points))
-    titles = column_titles(table.titles, metric)
     lines = looks(table.methods)
     for axis, (place, here) in zip(axes, points.items(), strict=True):
         ticks = here[x].unique().sort().to_list()
@@ -47,7 +46,7 @@ def _draw(scores: pl.DataFrame, metric: str, panel_keys: Sequence[str], x: str) 
             moved = line[x] * (ticks[-1] / ticks[0]) ** shift if is_log else line[x] + shift * width
             means = (shown.unit.factor * line["mean"]).to_list()
             yerr = bars if any(bars) else None
-            axis.errorbar(moved.to_list(), means, yerr=yerr, label=titles[column], **look)
+            axis.errorbar(moved.to_list(), means, yerr=yerr, label=table.titles[column], **look)
         axis.set(title=panel_title(keys, place), ylabel=words_of(shown), xlabel=_LABELS[x])
         axis.set(xscale="log" if is_log else "linear")
         axis.set_xticks(ticks, [key_text(tick) for tick in ticks])

@@ -1,14 +1,14 @@
 """Rows by setting, columns by method, each cell a number over seeds: what most tables are."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 
 import polars as pl
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.quantities import ACCURACIES, quantity, words_of
+from s2bl_cli.reporting.quantities import ARGMAX_ACCURACY, SAMPLED_ACCURACY, quantity, words_of
 from s2bl_cli.reporting.runs import arranged, cells_by, ordered, row_keys, runs_in_words, title_of
 from s2bl_cli.reporting.selection import REFERENCES, check_metric, is_reference, listed, of_metrics, trained
 from s2bl_cli.reporting.significance import marked, wins
@@ -20,6 +20,11 @@ _ALONE, _WHOLE = "-only", "-s2bl"
 SIGNIFICANCE_NOTE = (
     "† differs significantly from the best in its row (5 % per row): Welch's t-test over seeds, or over the standard "
     "errors of single runs."
+)
+
+NO_LOGGING_ARGMAX = (
+    "The logging policy's argmax accuracy is unknown, because the log does not store its distribution "
+    "(make-logs --store-distribution). --metric sampled-accuracy compares sampled accuracies."
 )
 
 
@@ -47,9 +52,7 @@ def grid(frame: pl.DataFrame, request: TableRequest, keys: Sequence[str], method
     shown = quantity(request.metric)
     scores = of_metrics(frame, [request.metric])
     table = arranged(scores, row_keys(scores, request, keys), methods)
-    titles = column_titles(table.titles, request.metric)
-    if not methods:
-        titles |= column_titles({LOGGING_POLICY: title_of(LOGGING_POLICY)}, request.metric)
+    titles = table.titles if methods else {**table.titles, LOGGING_POLICY: title_of(LOGGING_POLICY)}
     cells = cells_by(table.runs, [*table.keys, "column"], request.metric)
     least = least_of(request.metric)
     rows = [
@@ -61,6 +64,7 @@ def grid(frame: pl.DataFrame, request: TableRequest, keys: Sequence[str], method
         *wins(rows, list(titles.values()), shown),
         *([SIGNIFICANCE_NOTE] if any(cell.differs for _, row in rows for cell in row) else []),
         *table.notes,
+        *([NO_LOGGING_ARGMAX] if not methods and lacks_logging_argmax(frame, request.metric) else []),
         *(
             [f"Without a score of {request.metric}, and so not here: {', '.join(ordered(left_out))}."]
             if left_out
@@ -72,10 +76,10 @@ def grid(frame: pl.DataFrame, request: TableRequest, keys: Sequence[str], method
     return Table(heads, titles, tuple(rows), f"{words_of(shown)}, {repeated}", tuple(notes))
 
 
-def column_titles(titles: Mapping[str, str], metric: str) -> dict[str, str]:
-    """The accuracy of a reference is that of its draws, and its title says so."""
-    drawn = " (drawn)" if metric in ACCURACIES else ""
-    return {name: title + drawn if name in REFERENCES else title for name, title in titles.items()}
+def lacks_logging_argmax(frame: pl.DataFrame, metric: str) -> bool:
+    """Whether policies' argmax accuracy has none of the logging policy beside it, of which only the draws are known."""
+    logging = frame.filter(pl.col("method") == LOGGING_POLICY)["metric"]
+    return metric == ARGMAX_ACCURACY and SAMPLED_ACCURACY in logging and ARGMAX_ACCURACY not in logging
 
 
 def least_of(metric: str) -> float:

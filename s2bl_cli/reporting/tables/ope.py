@@ -1,7 +1,7 @@
 """Values estimated from the log: one row per estimator, one column per policy, then the truth where it is known and the
 health of the log for each policy.
 
-A cell is the estimate with its interval where there is one run, and mean ± std where there are several seeds.
+A cell is the estimate with its interval for a single run, and mean ± std for several seeds.
 """
 
 from collections.abc import Iterator
