@@ -6,6 +6,7 @@ import typer
 
 from s2bl_cli.commands.options import Force, Quiet, settings_as_flags
 from s2bl_cli.console import Console
+from s2bl_cli.registry import FORMATS
 from s2bl_cli.reporting.settings import CLAIM_PANEL, ReportSettings
 
 Scores = Annotated[
@@ -65,16 +66,17 @@ def report(
     for target in filter(None, (settings.plot, output if output != STANDARD_STREAM else None)):
         check_output(target, force=force)
     result = make_report(scores, request)
-    for note in result.report.notes:
+    text = FORMATS.load(request.form)(result) if result.tables else None
+    for note in result.notes:
         console.warn(note)
     if settings.plot is not None:
         with atomic_output(settings.plot, force=force) as file:
-            file.write(result.figure)
-        console.say(f"{settings.plot}: figure {result.figure_name}")
-    if result.text is not None:
-        write_text(result.text, output, force=force)
-    for verdict in result.report.claims:
+            file.write(result.plot)
+        console.say(f"{settings.plot}: figure {result.plot_name}")
+    if text is not None:
+        write_text(text, output, force=force)
+    for verdict in result.claims:
         print_line = console.say if verdict.holds else console.warn
-        print_line(f"{'holds' if verdict.holds else 'fails'}: {verdict.claim}: {verdict.details}")
-    if not all(verdict.holds for verdict in result.report.claims):
+        print_line(f"{verdict.word}: {verdict.claim}: {verdict.details}")
+    if not all(verdict.holds for verdict in result.claims):
         raise typer.Exit(1)

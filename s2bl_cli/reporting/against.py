@@ -1,78 +1,75 @@
 """Our numbers beside the paper's: one row per cell of the paper that we have too, with the difference."""
 
-from collections.abc import Mapping
-from typing import Any
-
 import polars as pl
 
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.published import SEEDS, SEEDS_KUAIREC, SOURCE, paper
 from s2bl_cli.reporting.quantities import ACCURACIES, SAMPLED_ACCURACY, quantity, words_of
 from s2bl_cli.reporting.runs import arranged, cells_by
-from s2bl_cli.reporting.selection import REFERENCES, check_metric, is_reference, of_metrics
+from s2bl_cli.reporting.selection import chosen_metric, is_reference, of_metrics
+from s2bl_cli.reporting.settings import ReportSettings
 from s2bl_cli.reporting.significance import LEVEL, p_value
-from s2bl_cli.reporting.table import Cell, Row, Table, TableRequest, key_text
+from s2bl_cli.reporting.table import Cell, Key, Row, Table, key_text
 
 KEYS = ("dataset", "model", "tau", "rho")
 SIGNIFICANCE_NOTE = "† differs from the paper beyond noise (5 %): Welch's t over both sides' seeds."
 
 
-def against_paper(frame: pl.DataFrame, request: TableRequest) -> Table:
+def against_paper(frame: pl.DataFrame, settings: ReportSettings) -> Table:
     """Rows dataset/model/τ/ρ/method; what the paper does not have is left out."""
-    check_metric(frame, request.metric)
-    if request.group_by:
+    metric = chosen_metric(frame, settings.metric)
+    if settings.row_columns:
         raise SettingError("--against paper has rows of its own: leave out --group-by")
     # Of the logging policy the paper has the sampled accuracy, whatever the table's: it is compared with ours.
-    of_references = SAMPLED_ACCURACY if request.metric in ACCURACIES else request.metric
-    metric_of_method = pl.when(is_reference()).then(pl.lit(of_references)).otherwise(pl.lit(request.metric))
-    scores = of_metrics(frame, [request.metric, of_references]).filter(pl.col("metric") == metric_of_method)
+    of_references = SAMPLED_ACCURACY if metric in ACCURACIES else metric
+    metric_of_method = pl.when(is_reference()).then(pl.lit(of_references)).otherwise(pl.lit(metric))
+    scores = of_metrics(frame, [metric, of_references]).filter(pl.col("metric") == metric_of_method)
     table = arranged(scores, KEYS)
-    names = [*table.keys, "logging_model", "method", "column"]
+    names = [*table.keys, "logging_model", "method", "metric", "column"]
     rows: list[Row] = []
-    for values, ours in cells_by(table.runs, names, request.metric).items():
+    for values, ours in cells_by(table.runs, names, metric).items():
         place = dict(zip(names, values, strict=True))
-        theirs = _published(place, of_references if place["method"] in REFERENCES else request.metric)
+        theirs = _published(place)
         if theirs.mean is not None and ours.mean is not None:
-            p = p_value(ours, theirs) if request.significance else None
+            p = p_value(ours, theirs) if settings.significance else None
             differs = p is not None and p <= LEVEL
             difference = Cell(ours.mean - theirs.mean, unit=ours.unit, is_signed=True, differs=differs)
-            is_other = place["method"] in REFERENCES and request.metric != of_references
-            title = table.titles[place["column"]] + (" (sampled)" if is_other else "")
+            title = table.titles[place["column"]] + (" (sampled)" if place["metric"] != metric else "")
             rows.append(((*values[: len(table.keys)], title), (ours, theirs, difference)))
     if not rows:
-        datasets = paper().filter(pl.col("metric") == request.metric)["dataset"].unique(maintain_order=True).to_list()
+        datasets = paper().filter(pl.col("metric") == metric)["dataset"].unique(maintain_order=True).to_list()
         ours_are = ", ".join(key_text(name) for name in table.runs["dataset"].unique(maintain_order=True))
-        theirs_are = f"it has {', '.join(datasets)}" if datasets else f"it has no {one_line(request.metric, 40)}"
+        theirs_are = f"it has {', '.join(datasets)}" if datasets else f"it has no {one_line(metric, 40)}"
         raise SettingError(
             f"--against paper: the paper has no number for dataset, τ, ρ and method of these scores "
             f"({one_line(ours_are, 80)}); {theirs_are}"
         )
-    notes = list(table.notes)
-    if any(cell.differs for _, row in rows for cell in row):
-        notes.append(SIGNIFICANCE_NOTE)
-    notes.append(f"Paper: {SOURCE}; mean ± std over {SEEDS} runs ({SEEDS_KUAIREC} for KuaiRec).")
-    caption = f"{words_of(quantity(request.metric))}, ours and the paper's"
+    notes = (
+        *table.notes,
+        *([SIGNIFICANCE_NOTE] if any(cell.differs for _, row in rows for cell in row) else []),
+        f"Paper: {SOURCE}; mean ± std over {SEEDS} runs ({SEEDS_KUAIREC} for KuaiRec).",
+    )
+    caption = f"{words_of(quantity(metric))}, ours and the paper's"
     titles = {"ours": "Ours", "paper": "Paper", "difference": "Difference"}
-    return Table((*table.keys, "method"), titles, tuple(rows), caption, tuple(notes))
+    return Table((*table.keys, "method"), titles, tuple(rows), caption, notes)
 
 
-def _published(place: Mapping[str, Any], metric: str) -> Cell:
+def _published(place: dict[str, Key]) -> Cell:
     published = paper().filter(
         (pl.col("dataset") == place["dataset"])
         & (pl.col("method") == place["method"])
-        & (pl.col("metric") == metric)
+        & (pl.col("metric") == place["metric"])
         & (pl.col("model").is_null() | pl.col("model").eq_missing(pl.lit(model_class(place["model"]))))
         & (pl.col("tau").is_null() | pl.col("tau").eq_missing(pl.lit(place["tau"])))
         & ((pl.col("rho") - pl.lit(place["rho"])).abs() < 5e-4)
     )
     # A linear policy on CIFAR-10 was published for two logging policies; without knowing ours, the first table counts.
-    same = published.filter(pl.col("logging_model").eq_missing(pl.lit(model_class(place["logging_model"]))))
-    for row in (same if same.height else published).head(1).iter_rows(named=True):
-        runs = SEEDS_KUAIREC if row["dataset"] == "kuairec" else SEEDS
-        return Cell(row["mean"], row["std"], unit=quantity(metric).unit, runs=runs if row["std"] is not None else 1)
+    is_other = pl.col("logging_model").ne_missing(pl.lit(model_class(place["logging_model"])))
+    for row in published.sort(is_other, maintain_order=True).head(1).iter_rows(named=True):
+        return Cell(row["mean"], row["std"], unit=quantity(row["metric"]).unit, runs=row["runs"])
     return Cell()
 
 
-def model_class(model: str | None) -> str | None:
+def model_class(model: Key) -> str | None:
     """The paper's word for a model."""
     return None if model is None else "linear" if model == "linear" else "deep"

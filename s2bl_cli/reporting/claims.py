@@ -11,7 +11,7 @@ the table's unit: points of percent for accuracies.
 import math
 import operator
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from difflib import get_close_matches
 
 from s2bl_cli.errors import SettingError, one_line
@@ -37,7 +37,7 @@ _FORM = (
 _ROUNDING = 1e-9  # 0.7 + 0.02 is not 0.72 in binary: what is off by so little is equal
 
 
-def checked(claim: str, table: Table, shown: Metric) -> list[Verdict]:
+def checked(claim: str, table: Table, shown: Metric) -> Iterator[Verdict]:
     """One verdict per row that has all the claim's methods, or one on average. No such row is a fault of the claim."""
     match = _CLAIM.fullmatch(" ".join(claim.split()))
     if match is None:
@@ -64,15 +64,13 @@ def checked(claim: str, table: Table, shown: Metric) -> list[Verdict]:
     if match["average"]:
         averages = {name: sum(means[name] for means in rows.values()) / len(rows) for name in methods}
         rows = {f"on average over {len(rows)} rows": averages}
-    verdicts = []
     for place, means in rows.items():
         left, right = (_sum(side, means, shown.unit) for side in sides)
         difference = 0.0 if math.isclose(left, right, rel_tol=_ROUNDING, abs_tol=_ROUNDING) else left - right
         words = [*sides[0], match["relation"], *sides[1]]
         numbers = " ".join(f"{word} ({shown.unit.printed(means[word])})" if word in methods else word for word in words)
         details = f"{place}: {numbers}, a difference of {shown.unit.signed(difference / shown.unit.factor)}"
-        verdicts.append(Verdict(claim, _RELATIONS[match["relation"]](difference, 0), details))
-    return verdicts
+        yield Verdict(claim, _RELATIONS[match["relation"]](difference, 0), details)
 
 
 def _sum(side: Sequence[str], means: Mapping[str, float], unit: Unit) -> float:
@@ -90,21 +88,19 @@ def _is_at(table: Table, keys: Sequence[Key], at: Mapping[str, str]) -> bool:
     )
 
 
-def compared_with_baseline(table: Table, baseline: Table, shown: Metric, tolerance: float) -> list[Verdict]:
+def compared_with_baseline(table: Table, baseline: Table, shown: Metric, tolerance: float) -> Iterator[Verdict]:
     """Every number of the baseline must be there, and no worse by more than the tolerance, in the table's unit."""
     if table.keys != baseline.keys:
         raise SettingError("--baseline: its scores make other rows than these: give scores of the same kind")
     claim = f"no worse than the baseline by more than {tolerance:g}"
     sign = -1 if shown.better == "low" else 1
-    unit, new = shown.unit, table.means()
-    verdicts = []
-    for keys, means in baseline.means().items():
+    unit, new, old_rows = shown.unit, table.means(), baseline.means()
+    if not any(old_rows.values()):
+        raise SettingError("--baseline: no number in it to hold these scores against")
+    for keys, means in old_rows.items():
         for column, old in means.items():
             now = new.get(keys, {}).get(column)
             holds = now is not None and sign * (now - old) * unit.factor >= -tolerance - _ROUNDING
             is_now = "not there" if now is None else f"{unit.printed(now)} ({unit.signed(now - old)})"
             was = f"{in_words(table.keys, keys)}: {column} was {unit.printed(old)}"
-            verdicts.append(Verdict(claim, holds, f"{was} and is {is_now}"))
-    if not verdicts:
-        raise SettingError("--baseline: no number in it to hold these scores against")
-    return verdicts
+            yield Verdict(claim, holds, f"{was} and is {is_now}")

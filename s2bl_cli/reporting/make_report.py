@@ -21,10 +21,11 @@ from s2bl_cli.reporting.against import against_paper
 from s2bl_cli.reporting.claims import checked, compared_with_baseline
 from s2bl_cli.reporting.figures.curves import has_fixed_known
 from s2bl_cli.reporting.figures.figure import SUFFIXES, FigureData, LogPropensities, drawing, inline_svg, saved
-from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, quantity
+from s2bl_cli.reporting.quantities import ACCURACIES, quantity
 from s2bl_cli.reporting.runs import share_makes_rows
 from s2bl_cli.reporting.selection import (
     default_metric,
+    has_estimates,
     is_reference,
     metrics_of,
     no_scores,
@@ -33,16 +34,15 @@ from s2bl_cli.reporting.selection import (
     trained,
     with_settings,
 )
-from s2bl_cli.reporting.settings import AUTO, PAPER, ReportSettings
-from s2bl_cli.reporting.table import Report, Table, TableRequest, Verdict
-from s2bl_cli.reporting.tables.grid import parsed_group_by, regulariser_pairs
+from s2bl_cli.reporting.settings import AUTO, ReportSettings
+from s2bl_cli.reporting.table import Report, Table, Verdict
+from s2bl_cli.reporting.tables.grid import check_group_by, regulariser_pairs
 from s2bl_cli.reporting.tables.ope import verdicts
 
 OPE = "ope"
 HTML = "html"
 MARKDOWN = "md"
 _FORMATS_BY_SUFFIX = {**{name: name for name in FORMATS.names}, "tex": "latex", "htm": HTML, "markdown": MARKDOWN}
-_LOG_FIGURES = ("propensities",)
 
 _Part = TypeVar("_Part")
 
@@ -88,34 +88,23 @@ def _suffix(name: str) -> str:
     return PurePath(name).suffix.lower().removeprefix(".")
 
 
-@dataclass(frozen=True)
-class ReportOutput:
-    """What is to be written and printed. Without scores there is no text, without --plot no figure."""
-
-    text: str | None
-    report: Report
-    figure_name: str = ""
-    figure: bytes = b""
-
-
-def make_report(names: Sequence[str], request: ReportRequest) -> ReportOutput:
-    """Read the files and make all of it, before any of it is written."""
+def make_report(names: Sequence[str], request: ReportRequest) -> Report:
+    """Read the files and make all of it, before any of it is written. Without scores there are only figures."""
     settings = request.settings
     data, lineages = read_inputs(names, request)
-    output = ReportOutput(None, Report())
+    report = Report()
     if not data.scores.is_empty():
         report = report_of_scores(data, lineages, request)
-        output = ReportOutput(FORMATS.load(request.form)(report), report)
     elif settings.plot is None or request.has_claims:
         raise SettingError("no scores are given, and a table is made of scores: s2bl evaluate makes them")
     if settings.plot is None:
-        return output
+        return report
     figures = chosen_figures(settings.figure, data)
     if not figures:
         raise SettingError("no figure can be drawn from these files: --figure names what each needs")
     with drawing():
-        figure = saved(FIGURES.load(figures[0]).draw(data), _suffix(settings.plot))
-    return replace(output, figure_name=figures[0], figure=figure)
+        plot = saved(FIGURES.load(figures[0]).draw(data), _suffix(settings.plot))
+    return replace(report, plot=plot, plot_name=figures[0])
 
 
 def read_inputs(names: Sequence[str], request: ReportRequest) -> tuple[FigureData, list[Step]]:
@@ -125,7 +114,7 @@ def read_inputs(names: Sequence[str], request: ReportRequest) -> tuple[FigureDat
     does not state its kind is a log of another tool if a figure of logs is asked for.
     """
     settings = request.settings
-    log_kinds = (KIND_LOGS, *([None] if settings.figure in _LOG_FIGURES else []))
+    log_kinds = (KIND_LOGS, None) if settings.figure == "propensities" else (KIND_LOGS,)
     with open_inputs(names, folders=True) as files:
         kinds = [(file, (read_document(file) or {}).get("kind")) for file in files]
         histories = [file for file, kind in kinds if request.has_figures and kind == KIND_HISTORY]
@@ -133,7 +122,7 @@ def read_inputs(names: Sequence[str], request: ReportRequest) -> tuple[FigureDat
         others = [file for file in files if file not in (*histories, *logs)]
         table, lineages = read_scores_files(others) if others else (None, [])
         scores = no_scores() if table is None else selected_scores(table, request.where)
-        history = with_settings(read_history_files(histories)[0]) if histories else None
+        history = with_settings(read_history_files(histories)[0]) if histories else pl.DataFrame()
         needs_metric = request.has_figures and not scores.is_empty()
         metric = settings.metric or (default_metric(scores) if needs_metric else "")
         return FigureData(scores, metric, history, tuple(map(_propensities, logs))), lineages
@@ -150,48 +139,41 @@ def _propensities(file: InputFile) -> LogPropensities:
 def report_of_scores(data: FigureData, lineages: Sequence[Step], request: ReportRequest) -> Report:
     """The table that is asked for, and claims on it; on a page also the other tables and the figures that apply."""
     frame, settings = data.scores, request.settings
+    check_group_by(settings, frame.columns)
     name = chosen_table(frame, settings)
-    has_all_estimators = name == OPE and settings.against is None
-    metric = settings.metric or ("" if has_all_estimators else default_metric(frame))
-    asked = TableRequest(metric, parsed_group_by(settings.group_by, frame.columns), settings.significance)
-    claims = make_claims(frame, name, asked, request) if request.has_claims else []
-    tables = [against_paper(frame, asked) if settings.against == PAPER else TABLES.load(name)(frame, asked)]
+    claims = make_claims(frame, name, request) if request.has_claims else []
+    tables = [against_paper(frame, settings) if settings.against else TABLES.load(name)(frame, settings)]
     figures: list[tuple[str, str]] = []
     notes: list[str] = []
     if request.is_page:
-        others, notes = parts_and_faults(other_tables(frame, name, asked, settings))
-        tables += others
-        figures, faults = page_figures(data, settings.figure)
-        notes += faults
+        tables += made_parts(other_tables(frame, name, settings), notes)
+        figures = page_figures(data, settings.figure, notes)
     commands = dict.fromkeys(tuple(command_lines(step)) for step in lineages)  # once for files made alike
     health = tuple(verdicts(frame))
     return Report(tuple(tables), tuple(figures), health, tuple(commands), tuple(claims), tuple(notes))
 
 
-def parts_and_faults(parts: Mapping[str, Callable[[], _Part]]) -> tuple[list[_Part], list[str]]:
-    """The parts of a page that can be made, and why the others cannot."""
+def made_parts(parts: Mapping[str, Callable[[], _Part]], notes: list[str]) -> list[_Part]:
+    """The parts of a page that can be made. Notes say why the others cannot."""
     made: list[_Part] = []
-    faults: list[str] = []
     for name, make in parts.items():
         try:
             made.append(make())
         except S2blError as error:
-            faults.append(f"No {name}: {error}")
-    return made, faults
+            notes.append(f"No {name}: {error}")
+    return made
 
 
-def other_tables(
-    frame: pl.DataFrame, name: str, asked: TableRequest, settings: ReportSettings
-) -> dict[str, Callable[[], Table]]:
+def other_tables(frame: pl.DataFrame, name: str, settings: ReportSettings) -> dict[str, Callable[[], Table]]:
     """The tables that the scores can fill besides the one that is shown, unless one was asked for."""
     if settings.table != AUTO or settings.metric is not None:
         return {}
-    shown = () if settings.against else (name, asked.metric)
-    others = [(name, metric) for metric in ACCURACIES if metric in metrics_of(trained(frame)) and name != OPE]
-    others += [(OPE, "")] if set(ESTIMATORS) & set(metrics_of(frame)) else []
+    shown = () if settings.against else (name, None if name == OPE else default_metric(frame))
+    accuracies = [metric for metric in ACCURACIES if metric in metrics_of(trained(frame)) and name != OPE]
+    others = [*((name, metric) for metric in accuracies), *([(OPE, None)] if has_estimates(frame) else [])]
     return {
         f"table {' of '.join(filter(None, other))}": partial(
-            TABLES.load(other[0]), frame, replace(asked, metric=other[1])
+            TABLES.load(other[0]), frame, replace(settings, metric=other[1])
         )
         for other in others
         if other != shown
@@ -205,7 +187,7 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
         return settings.table
     learned = frame.filter(~is_reference())
     if learned.is_empty() or (settings.metric is None and not set(ACCURACIES) & set(metrics_of(learned))):
-        return OPE if set(ESTIMATORS) & set(metrics_of(frame)) else "main"
+        return OPE if has_estimates(frame) else "main"
     metric = settings.metric or default_metric(frame)
     methods = learned["method"].unique().to_list()
     scores = of_metrics(learned, [metric])
@@ -217,17 +199,19 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
     return "full" if is_of_one_experiment and scores["model"].n_unique() > 1 else "main"
 
 
-def make_claims(frame: pl.DataFrame, name: str, asked: TableRequest, request: ReportRequest) -> list[Verdict]:
+def make_claims(frame: pl.DataFrame, name: str, request: ReportRequest) -> list[Verdict]:
     """Of one metric, in the rows of the table."""
-    if not asked.metric:
+    settings = request.settings
+    if name == OPE and settings.metric is None and settings.against is None:
         raise SettingError("--check and --baseline compare one number: pass --metric, such as --metric dr")
-    build = TABLES.load("main" if name == OPE else name)
-    table, shown = build(frame, asked), quantity(asked.metric)
+    metric = settings.metric or default_metric(frame)
+    build = partial(TABLES.load("main" if name == OPE else name), settings=replace(settings, metric=metric))
+    table, shown = build(frame), quantity(metric)
     results = [verdict for claim in request.checks for verdict in checked(claim, table, shown)]
-    if request.settings.baseline is not None:
-        old = selected_scores(read_scores([request.settings.baseline])[0], request.where)
-        parsed_group_by(request.settings.group_by, old.columns)
-        results += compared_with_baseline(table, build(old, asked), shown, request.settings.tolerance)
+    if settings.baseline is not None:
+        old = selected_scores(read_scores([settings.baseline])[0], request.where)
+        check_group_by(settings, old.columns)
+        results += compared_with_baseline(table, build(old), shown, settings.tolerance)
     return results
 
 
@@ -241,14 +225,15 @@ def chosen_figures(asked: str, data: FigureData) -> list[str]:
     return [asked]
 
 
-def page_figures(data: FigureData, asked: str) -> tuple[list[tuple[str, str]], list[str]]:
-    """Title and SVG of each figure, and notes on those that cannot be drawn."""
+def page_figures(data: FigureData, asked: str, notes: list[str]) -> list[tuple[str, str]]:
+    """Title and SVG of each figure."""
     names = chosen_figures(asked, data)
     try:
         with drawing():
-            return parts_and_faults({f"figure {name}": partial(_page_figure, name, data) for name in names})
+            return made_parts({f"figure {name}": partial(_page_figure, name, data) for name in names}, notes)
     except RunError as error:
-        return [], [f"No figures: {error}"]
+        notes.append(f"No figures: {error}")
+        return []
 
 
 def _page_figure(name: str, data: FigureData) -> tuple[str, str]:

@@ -1,18 +1,16 @@
 """How each metric is shown: title, unit and which way is better, as its descriptor says. A stranger's metric is a plain
 number."""
 
-from collections.abc import Mapping
-
 from s2bl_cli import registry
 from s2bl_cli.metrics.health import VERDICTS
-from s2bl_cli.metrics.metric import PERCENT, PLAIN, Metric, Unit
+from s2bl_cli.metrics.metric import DIVERGENCE, PERCENT, PLAIN, Metric, Unit
 
 __all__ = [
-    "ACCURACIES", "ARGMAX_ACCURACY", "ESTIMATORS", "HEALTH", "HEALTH_ROWS", "PERCENT", "SAMPLED_ACCURACY",
+    "ACCURACIES", "ARGMAX_ACCURACY", "DIVERGENCE", "ESTIMATORS", "HEALTH", "HEALTH_ROWS", "PERCENT", "SAMPLED_ACCURACY",
     "TRUE_RISK", "VERDICTS", "WEIGHT_MAX", "WEIGHT_SHARE", "Metric", "Unit", "quantity", "short_title", "words_of",
 ]  # fmt: skip
 
-ESTIMATORS: Mapping[str, registry.Entry] = registry.ESTIMATORS.entries  # in the order of a table's rows
+ESTIMATORS = registry.ESTIMATORS.entries  # in the order of a table's rows
 ARGMAX_ACCURACY, SAMPLED_ACCURACY = "argmax-accuracy", "sampled-accuracy"
 ACCURACIES = (ARGMAX_ACCURACY, SAMPLED_ACCURACY)
 TRUE_RISK = "true-risk"

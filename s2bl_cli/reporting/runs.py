@@ -5,7 +5,7 @@ follows from the request may differ too: a selected λ, the numbers of known and
 differently are never averaged: a policy has a column per request, and a log that is no repetition a row of its own.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NoReturn
 
@@ -17,7 +17,7 @@ from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.reporting.quantities import HEALTH, VERDICTS, quantity
 from s2bl_cli.reporting.selection import REFERENCES, is_reference
-from s2bl_cli.reporting.table import Cell, TableRequest, in_words, key_phrase, key_text, row_order
+from s2bl_cli.reporting.table import Cell, in_words, key_phrase, key_text, row_order
 
 _OUTCOMES = ("known", "missing")
 _OF_THE_LOG = ("dataset", "tau", "logging_model", "logs.dataset", "logs.tau")  # in the row's keys, or in `trained_on`
@@ -72,10 +72,10 @@ def share_makes_rows(runs: pl.DataFrame) -> bool:
     return elsewhere.is_empty() or asked.unique().select(others).is_duplicated().any()
 
 
-def row_keys(scores: pl.DataFrame, request: TableRequest, keys: Sequence[str]) -> tuple[str, ...]:
+def row_keys(scores: pl.DataFrame, asked: Sequence[str], keys: Sequence[str]) -> tuple[str, ...]:
     """What was asked for, else the table's own; a row per class where scores are by class."""
-    if request.group_by:
-        keys = request.group_by
+    if asked:
+        keys = asked
     elif not share_makes_rows(scores):
         keys = [key for key in keys if key != "rho"]
     is_by_class = scores["label"].null_count() < scores.height
@@ -145,10 +145,10 @@ def with_columns(
             methods_by_column[column] = method
             parts.append(part.with_columns(column=pl.lit(column)))
     note = (
-        f"Policies with different settings have separate columns: {', '.join(separated)}. Choose with --where, or make "
+        f"Policies with different settings have separate columns: {', '.join(separated)}. "
+        "Choose with --where, or make rows with --group-by."
     )
-    notes = (f"{note}rows with --group-by.",) if separated else ()
-    return Arranged(pl.concat(parts), tuple(keys), titles, methods_by_column, notes)
+    return Arranged(pl.concat(parts), tuple(keys), titles, methods_by_column, (note,) if separated else ())
 
 
 def _variants(
@@ -205,16 +205,14 @@ def _refuse(runs: pl.DataFrame, within: Sequence[str], names: Sequence[str]) -> 
     raise ContractError(f"{_place(same, keys)} is there {same.height} times with different numbers; give one run")
 
 
-def _outcome_notes(runs: pl.DataFrame, keys: Sequence[str]) -> list[str]:
+def _outcome_notes(runs: pl.DataFrame, keys: Sequence[str]) -> Iterator[str]:
     """In which hyperparameters and numbers of rows repetitions differ: such as a λ that was selected for each seed."""
-    notes = []
     cell = [*keys, "column"]
     for name in (*declared_hyperparameters(), *_OUTCOMES):
         mixed = runs.filter(pl.col(name).n_unique().over(cell) > 1).partition_by(cell, maintain_order=True)
         cells = [f"{_place(part, keys)} ({_some(part[name].unique().sort().to_list())})" for part in mixed]
         if cells:
-            notes.append(f"Averaged runs differ in {name}: {_some(cells, '; ')}.")
-    return notes
+            yield f"Averaged runs differ in {name}: {_some(cells, '; ')}."
 
 
 def _place(runs: pl.DataFrame, keys: Sequence[str]) -> str:
@@ -244,20 +242,17 @@ def aggregated(runs: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
     A single run has its standard error. Ends of intervals are means over the runs, and null where a run has none.
     """
     value, is_single = pl.col("value"), pl.len() == 1
-    ends = {name: pl.when(_is_finite(name).all()).then(pl.col(name).mean()) for name in ("low", "high")}
+    is_finite = {name: pl.col(name).is_finite().fill_null(False).all() for name in ("stderr", "low", "high")}
+    ends = {name: pl.when(is_finite[name]).then(pl.col(name).mean()) for name in ("low", "high")}
     return runs.group_by(by, maintain_order=True).agg(
         mean=value.mean(),
         std=value.std(),
         runs=pl.len(),
-        stderr=pl.when(is_single & _is_finite("stderr").all()).then(pl.col("stderr").first()),
+        stderr=pl.when(is_single & is_finite["stderr"]).then(pl.col("stderr").first()),
         least=value.min(),
         largest=value.max(),
         **ends,
     )
-
-
-def _is_finite(name: str) -> pl.Expr:
-    return pl.col(name).is_finite().fill_null(False)
 
 
 def cells_by(

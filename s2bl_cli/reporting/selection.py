@@ -12,8 +12,7 @@ from s2bl_cli.errors import ContractError, SettingError, one_line
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
 from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, TRUE_RISK
 
-UNIFORM = "uniform"
-REFERENCES = {LOGGING_POLICY: "Logging policy", UNIFORM: "Uniform policy"}  # trained on nothing
+REFERENCES = {LOGGING_POLICY: "Logging policy", "uniform": "Uniform policy"}  # trained on nothing
 
 _TYPES = {
     **dict.fromkeys(("dataset", "model", "risk", "reg", "reg_rows"), pa.string()),
@@ -63,8 +62,8 @@ def no_scores() -> pl.DataFrame:
 def with_log_facts(frame: pl.DataFrame) -> pl.DataFrame:
     """`dataset` and `tau` are those of the log that a policy is scored on, as far as its logging policy records them.
     What the policy learned from is `trained_on` and `trained_tau`, and a share of known rows is the one asked for."""
-    facts = frame.filter(is_reference()).group_by("log_sha256", maintain_order=True)
-    logs = facts.agg(
+    references = frame.filter(is_reference())
+    logs = references.group_by("log_sha256", maintain_order=True).agg(
         log_dataset=pl.col("dataset").first(),
         log_tau=pl.col("tau").first(),
         logging_model=pl.col("model").drop_nulls().first(),
@@ -163,12 +162,17 @@ def metrics_of(frame: pl.DataFrame) -> list[str]:
     return frame["metric"].unique(maintain_order=True).to_list()
 
 
-def check_metric(frame: pl.DataFrame, metric: str) -> None:
-    """Refuse a metric that is not there; name those that are."""
-    metrics = metrics_of(frame)
+def has_estimates(frame: pl.DataFrame) -> bool:
+    return not set(ESTIMATORS).isdisjoint(metrics_of(frame))
+
+
+def chosen_metric(frame: pl.DataFrame, asked: str | None) -> str:
+    """The metric that is asked for, else the default. Refuse one that is not there; name those that are."""
+    metric, metrics = asked or default_metric(frame), metrics_of(frame)
     if metric not in metrics:
         raise SettingError(
             f"no score of {one_line(metric, 40)} in these files; they have {listed(metrics, metric)}: pass --metric"
         )
     if metric not in metrics_of(frame.filter(~is_reference())):
         raise SettingError(f"no trained policy has a score of {one_line(metric, 40)} in these files: evaluate some")
+    return metric

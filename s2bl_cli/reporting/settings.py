@@ -7,8 +7,6 @@ from s2bl_cli.registry import FIGURES, FORMATS, TABLES
 from s2bl_cli.settings import COMMON, Between, check_settings, setting
 
 AUTO = "auto"
-PAPER = "paper"
-FIGURE_PANEL = "Figures"
 CLAIM_PANEL = "Claims (exit code 1 if one fails)"
 
 
@@ -29,7 +27,7 @@ class ReportSettings:
         None, "Format of the report (default: by the suffix of -o, else md)", choices=lambda: FORMATS.names
     )
     against: str | None = setting(
-        None, "Published numbers to show beside ours, with the difference", choices=lambda: (PAPER,)
+        None, "Published numbers to show beside ours, with the difference", choices=lambda: ("paper",)
     )
     significance: bool = setting(False, "Mark the cells that differ from the best of their row beyond noise")
     plot: str | None = setting(None, "Draw a figure into a .svg, .png or .pdf file", metavar="FILE", panel=COMMON)
@@ -37,7 +35,7 @@ class ReportSettings:
         AUTO,
         "Figure that --plot draws; auto: chosen by what is in the files",
         choices=lambda: (AUTO, *FIGURES.names),
-        panel=FIGURE_PANEL,
+        panel="Figures",
     )
     baseline: str | None = setting(
         None, "Fail (exit code 1) if a score is worse than in this file", metavar="SCORES", panel=CLAIM_PANEL
@@ -48,6 +46,11 @@ class ReportSettings:
         rule=Between(0),
         panel=CLAIM_PANEL,
     )
+
+    @property
+    def row_columns(self) -> tuple[str, ...]:
+        """The columns that make the rows, instead of the table's own."""
+        return () if self.group_by is None else tuple(part.strip() for part in self.group_by.split(","))
 
     def __post_init__(self) -> None:
         check_settings(self)

@@ -9,21 +9,21 @@ on both sides the z-test of two proportions (unpooled). Cells that have neither 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
-from s2bl_cli.reporting.quantities import Metric
+from s2bl_cli.reporting.quantities import DIVERGENCE, Metric
 from s2bl_cli.reporting.table import Cell, Row
 
 LEVEL = 0.05
 
 
-def marked(
-    cells: Sequence[Cell], shown: Metric, least: float = -math.inf, significance: bool = False
-) -> tuple[Cell, ...]:
+def marked(cells: Sequence[Cell], shown: Metric, significance: bool = False) -> tuple[Cell, ...]:
     """The best of a row is marked if it is better than the next beyond noise, or if their noise is not known. Cells
     that print alike are equal. The second is marked beside a best, among three or more numbers.
 
-    A number below `least`, such as a negative divergence, is noise: nothing is best in its row.
+    A divergence is at least 0. What is estimated below is noise: nothing is best in its row.
     """
+    least = 0 if shown.group == DIVERGENCE else -math.inf
     if shown.better is None or any(cell.mean is not None and cell.mean < least for cell in cells):
         return tuple(cells)
     sign = 1 if shown.better == "high" else -1
@@ -48,11 +48,8 @@ def _differing_marked(cells: Sequence[Cell], best: Cell, is_first: Sequence[bool
     """Mark the cells that differ from the row's best, at 5 % for the whole row (Holm)."""
     tests = [(p_value(cell, best), i) for i, cell in enumerate(cells) if not is_first[i]]
     tested = sorted((p, i) for p, i in tests if p is not None)
-    differing = set()
-    for rank, (p, i) in enumerate(tested):
-        if p > LEVEL / (len(tested) - rank):
-            break
-        differing.add(i)
+    adjusted = accumulate(((len(tested) - rank) * p for rank, (p, _) in enumerate(tested)), max)
+    differing = {i for (_, i), p in zip(tested, adjusted, strict=True) if p <= LEVEL}
     return [replace(cell, differs=i in differing) for i, cell in enumerate(cells)]
 
 

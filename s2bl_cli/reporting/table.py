@@ -112,6 +112,10 @@ class Cell:
             )
         return mean if self.std is None else f"{mean} {plus_minus} {printed(self.std)}"
 
+    def styled(self, text: str, best: str, second: str) -> str:
+        """The text in the pattern of its mark."""
+        return best.format(text) if self.is_best else second.format(text) if self.is_second else text
+
     def record(self) -> dict[str, Any]:
         """All of it for programs, in the table's unit: 85.01, not 85.00999999999999."""
         numbers = {name: getattr(self, name) for name in ("mean", "std", "stderr", "low", "high")}
@@ -127,15 +131,6 @@ class Cell:
 
 
 Row = tuple[tuple[Key, ...], tuple[Cell, ...]]
-
-
-@dataclass(frozen=True)
-class TableRequest:
-    """What is asked of a table."""
-
-    metric: str
-    group_by: tuple[str, ...] = ()  # the columns that make the rows, instead of the table's own
-    significance: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,6 +163,10 @@ class Verdict:
     holds: bool
     details: str  # with the numbers
 
+    @property
+    def word(self) -> str:
+        return "holds" if self.holds else "fails"
+
 
 @dataclass(frozen=True)
 class Health:
@@ -191,3 +190,5 @@ class Report:
     commands: tuple[tuple[str, ...], ...] = ()  # one way to make each scores file, as shell commands
     claims: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()
+    plot_name: str = ""
+    plot: bytes = b""  # the file of --plot

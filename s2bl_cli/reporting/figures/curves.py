@@ -47,8 +47,12 @@ def _draw(scores: pl.DataFrame, metric: str, panel_keys: Sequence[str], x: str) 
             means = (shown.unit.factor * line["mean"]).to_list()
             yerr = bars if any(bars) else None
             axis.errorbar(moved.to_list(), means, yerr=yerr, label=table.titles[column], **look)
-        axis.set(title=panel_title(keys, place), ylabel=words_of(shown), xlabel=_LABELS[x])
-        axis.set(xscale="log" if is_log else "linear")
+        axis.set(
+            title=panel_title(keys, place),
+            xlabel=_LABELS[x],
+            xscale="log" if is_log else "linear",
+            ylabel=words_of(shown),
+        )
         axis.set_xticks(ticks, [key_text(tick) for tick in ticks])
         axis.set_xticks([], minor=True)
         if len(ticks) == 1:

@@ -1,18 +1,24 @@
 """Values estimated from the log with their intervals, and the truth where the scores have it."""
 
-from typing import Any
-
 import polars as pl
 
 from s2bl_cli.reporting.figures.curves import panel_title
-from s2bl_cli.reporting.figures.figure import REFERENCE_COLOUR, Axes, Drawing, Figure, FigureData, legend_below, panels
+from s2bl_cli.reporting.figures.figure import (
+    REFERENCE_COLOUR,
+    Axes,
+    Drawing,
+    Figure,
+    FigureData,
+    Look,
+    legend_below,
+    panels,
+)
 from s2bl_cli.reporting.quantities import ESTIMATORS, TRUE_RISK, short_title
 from s2bl_cli.reporting.runs import aggregated, arranged, row_keys
-from s2bl_cli.reporting.selection import metrics_of, of_metrics, with_truth
-from s2bl_cli.reporting.table import TableRequest
+from s2bl_cli.reporting.selection import has_estimates, metrics_of, of_metrics, with_truth
 
 _COLOUR = "#0072b2"
-_TRUTH: dict[str, Any] = {"color": REFERENCE_COLOUR, "marker": "|", "markersize": 14, "markeredgewidth": 1.6}
+_TRUTH: Look = {"color": REFERENCE_COLOUR, "marker": "|", "markersize": 14, "markeredgewidth": 1.6}
 
 
 def draw(data: FigureData) -> Drawing:
@@ -20,7 +26,7 @@ def draw(data: FigureData) -> Drawing:
     ends, and of truths."""
     metrics = [name for name in ESTIMATORS if name in metrics_of(data.scores)]
     shown = with_truth(of_metrics(data.scores, [*metrics, TRUE_RISK]))
-    table = arranged(shown, row_keys(shown, TableRequest(""), ("dataset", "tau", "rho")))
+    table = arranged(shown, row_keys(shown, (), ("dataset", "tau", "rho")))
     names = [*table.keys, "column"]
     lines = aggregated(table.runs, [*names, "metric"]).partition_by(names, as_dict=True, maintain_order=True)
     has_places = len({line[:-1] for line in lines}) > 1
@@ -31,8 +37,8 @@ def draw(data: FigureData) -> Drawing:
     figure, axes = panels(len(metrics), height=0.9 + 0.3 * len(lines), what="panels, one per estimator,", sharey=True)
     for axis, metric in zip(axes, metrics, strict=True):
         for height, points in enumerate(reversed(lines.values())):
-            for point in points.filter(pl.col("metric") == metric).iter_rows(named=True):
-                _draw_estimate(axis, height, point)
+            for estimate in points.filter(pl.col("metric") == metric).select("mean", "low", "high").iter_rows():
+                _draw_estimate(axis, height, *estimate)
             for value in points.filter(pl.col("metric") == TRUE_RISK)["mean"]:
                 axis.plot(value, height, linestyle="", label="truth (− true risk)", zorder=1, **_TRUTH)
         axis.set(title=short_title(metric), xlabel="expected reward", ylim=(-0.6, len(lines) - 0.4))
@@ -41,10 +47,9 @@ def draw(data: FigureData) -> Drawing:
     return figure
 
 
-def _draw_estimate(axis: Axes, height: int, point: dict[str, Any]) -> None:
+def _draw_estimate(axis: Axes, height: int, value: float, low: float | None, high: float | None) -> None:
     """A lower bound alone reaches no further than the estimate on the other side."""
-    value = point["mean"]
-    ends = [value if point[name] is None else point[name] for name in ("low", "high")]
+    ends = [value if end is None else end for end in (low, high)]
     axis.plot(ends, (height, height), color=_COLOUR, linewidth=2, solid_capstyle="butt")
     axis.plot(value, height, color=_COLOUR, marker="o", linestyle="", label="estimate and interval")
 
@@ -52,6 +57,6 @@ def _draw_estimate(axis: Axes, height: int, point: dict[str, Any]) -> None:
 FIGURE = Figure(
     "Values estimated from the log with their intervals, against the truth; means over seeds",
     "scores of estimators, such as ips or dr",
-    lambda data: not set(ESTIMATORS).isdisjoint(metrics_of(data.scores)),
+    lambda data: has_estimates(data.scores),
     draw,
 )

@@ -5,7 +5,6 @@ Each method has a colour of Okabe and Ito's palette, a marker and a line style, 
 
 import contextlib
 import io
-import logging
 import math
 import re
 import warnings
@@ -29,6 +28,8 @@ if TYPE_CHECKING:
 else:
     Axes = Drawing = Any  # matplotlib is imported when a figure is drawn, not before
 
+
+Look = dict[str, Any]  # options of matplotlib's artists
 
 SUFFIXES = ("svg", "png", "pdf")
 MAX_PANELS = 16
@@ -78,7 +79,7 @@ class FigureData:
 
     scores: pl.DataFrame = field(default_factory=no_scores)
     metric: str = ""
-    history: pl.DataFrame | None = None
+    history: pl.DataFrame = field(default_factory=pl.DataFrame)
     logs: tuple[LogPropensities, ...] = ()
 
 
@@ -94,23 +95,23 @@ class Figure:
         return self.can_be_drawn(data) and self.is_informative(data)
 
 
-def looks(methods: Mapping[str, str]) -> dict[str, dict[str, Any]]:
+def looks(methods: Mapping[str, str]) -> dict[str, Look]:
     """Colour, marker and dashes of each line. A method has the same in every figure, unless another line of the figure
     has them. Reference policies are lines without markers."""
-    given: dict[str, dict[str, Any]] = {}
+    given: dict[str, Look] = {}
     free = list(range(max(len(_COLOURS), len(methods))))
     for name, method in methods.items():
         if method in REFERENCES:
             dashes = (0, (1, 2 + list(REFERENCES).index(method)))
             given[name] = {"color": REFERENCE_COLOUR, "marker": "", "linestyle": dashes}
-            continue
-        declared = list(METHODS).index(method) if method in METHODS else free[0]
-        number = free.pop(free.index(declared) if declared in free else 0)
-        given[name] = {
-            "color": _COLOURS[number % len(_COLOURS)],
-            "marker": _MARKERS[number % len(_MARKERS)],
-            "linestyle": _LINES[number % len(_LINES)],
-        }
+        else:
+            declared = list(METHODS).index(method) if method in METHODS else free[0]
+            number = free.pop(free.index(declared) if declared in free else 0)
+            given[name] = {
+                "color": _COLOURS[number % len(_COLOURS)],
+                "marker": _MARKERS[number % len(_MARKERS)],
+                "linestyle": _LINES[number % len(_LINES)],
+            }
     return given
 
 
@@ -118,14 +119,14 @@ def looks(methods: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 def drawing() -> Iterator[None]:
     """matplotlib, loaded and in our style; without it, a line that says how to get it."""
     try:
-        import matplotlib
+        import matplotlib.style
     except ImportError as error:
         raise RunError(
             f"figures need matplotlib, which cannot be imported ({one_line(error, 80)}): pip install 's2bl[figures]'"
         ) from error
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)  # its words on font caches are not ours
-    style: Any = {**matplotlib.rcParamsDefault, **_STYLE}  # a person's own matplotlibrc is for their own figures
-    with matplotlib.rc_context(style), warnings.catch_warnings():
+    matplotlib.set_loglevel("ERROR")  # its words on font caches are not ours
+    # after_reset: a person's own matplotlibrc is for their own figures
+    with matplotlib.style.context(_STYLE, after_reset=True), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks
         yield
 
@@ -176,9 +177,7 @@ def log_axis(axis: Axes) -> None:
 
 def legend_below(figure: Drawing, axes: Sequence[Axes]) -> None:
     """One legend for all panels."""
-    handles = [zip(*axis.get_legend_handles_labels(), strict=True) for axis in axes]
-    entries = {label: handle for pairs in handles for handle, label in pairs}
-    if entries:
-        room = max(1, int(figure.get_figwidth() / (0.55 + 0.075 * max(map(len, entries)))))
-        columns = math.ceil(len(entries) / math.ceil(len(entries) / room))
-        figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)
+    entries = {label: handle for axis in axes for handle, label in zip(*axis.get_legend_handles_labels(), strict=True)}
+    room = max(1, int(figure.get_figwidth() / (0.55 + 0.075 * max(map(len, entries)))))
+    columns = math.ceil(len(entries) / math.ceil(len(entries) / room))
+    figure.legend(list(entries.values()), list(entries), loc="outside lower center", ncols=columns)

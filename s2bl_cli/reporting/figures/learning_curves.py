@@ -14,13 +14,12 @@ _NO_NOISE = dict.fromkeys(("stderr", "low", "high"), pl.lit(None, pl.Float64))
 def draw(data: FigureData) -> Drawing:
     from matplotlib.ticker import MaxNLocator
 
-    assert data.history is not None
     history = data.history.unique(maintain_order=True)  # a file that is given twice is one
     _check_finite(history)
     lines = with_columns(history.with_columns(**_NO_NOISE), ["quantity", "epoch"], most=history.height)
     points = aggregated(lines.runs, ["quantity", "epoch", "column"]).sort("epoch")
-    names = history["quantity"].unique(maintain_order=True).to_list()
-    quantities = [*(name for name in _FIRST if name in names), *(name for name in names if name not in _FIRST)]
+    names = history["quantity"].unique(maintain_order=True)
+    quantities = sorted(names, key=lambda name: _FIRST.index(name) if name in _FIRST else len(_FIRST))
     figure, axes = panels(len(quantities), what="quantities")
     for axis, name in zip(axes, quantities, strict=True):
         for column, look in looks(lines.methods).items():
@@ -47,6 +46,6 @@ def _check_finite(history: pl.DataFrame) -> None:
 FIGURE = Figure(
     "Learning curves; a band is from the least to the largest over seeds",
     "a history file (s2bl train --history)",
-    lambda data: data.history is not None,
+    lambda data: not data.history.is_empty(),
     draw,
 )

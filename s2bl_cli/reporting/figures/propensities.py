@@ -22,12 +22,15 @@ def draw(data: FigureData) -> Drawing:
         )
         for chosen, label, style in looks:
             if chosen.any():
-                values = np.clip(log.propensity[chosen], low, 1.0)
+                values = log.propensity[chosen]
                 share = np.full(len(values), 100 / len(log.propensity))
                 axis.hist(values, bins=edges.tolist(), weights=share, label=label, **style)
         log_axis(axis)
-        axis.set(title=one_line(log.name, 50), ylabel="share of train rows in %")
-        axis.set_xlabel("propensity of the logged action")
+        axis.set(
+            title=one_line(log.name, 50),
+            xlabel="propensity of the logged action",
+            ylabel="share of train rows in %",
+        )
     legend_below(figure, axes)
     return figure
 

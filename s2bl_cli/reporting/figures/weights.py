@@ -4,7 +4,6 @@ The bars are the shares that scores hold, bin by bin. Over seeds, they are means
 """
 
 import math
-from typing import Any
 
 import polars as pl
 
@@ -16,6 +15,7 @@ from s2bl_cli.reporting.figures.figure import (
     Drawing,
     Figure,
     FigureData,
+    Look,
     legend_below,
     log_axis,
     panels,
@@ -26,8 +26,8 @@ from s2bl_cli.reporting.selection import metrics_of, of_metrics
 
 _PANEL = ("dataset", "tau", "log", "split", "log_sha256")
 _TITLE = 3  # of these, so many are in the title
-_BAR: dict[str, Any] = {"color": "#a6cee3", "edgecolor": "#1f4e66", "linewidth": 0.7}
-_BEHIND: dict[str, Any] = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # no line through a number
+_BAR: Look = {"color": "#a6cee3", "edgecolor": "#1f4e66", "linewidth": 0.7}
+_BEHIND: Look = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # no line through a number
 _TALLEST = 0.6  # of the height that a policy has: its share stands above the bar
 _NAME = 0.15  # where the name is
 _LEAST = 1e-9  # an edge below has no place on the axis
@@ -47,14 +47,12 @@ def draw(data: FigureData) -> Drawing:
     most = max(here["column"].n_unique() for here in logs.values())
     figure, axes = panels(len(logs), width=6.5, height=1.0 + 0.8 * most, what="logs")
     for axis, (place, here) in zip(axes, logs.items(), strict=True):
-        bars = here.filter(pl.col("metric") == WEIGHT_SHARE).sort("label")
-        columns = [column for column in reversed(table.titles) if column in bars["column"]]
-        scale = _TALLEST / max(*bars["mean"], _LEAST)  # one for all policies: bars can be compared
+        shares = here.filter(pl.col("metric") == WEIGHT_SHARE)
+        columns = [column for column in reversed(table.titles) if column in shares["column"]]
+        scale = _TALLEST / max(*shares["mean"], _LEAST)  # one for all policies: bars can be compared
         ends: list[float] = []
         for bottom, column in enumerate(columns):
-            is_column = pl.col("column") == column
-            largest = here.filter(is_column & (pl.col("metric") == WEIGHT_MAX))["mean"].max()
-            ends += _draw_histogram(axis, bottom, bars.filter(is_column), scale, largest)
+            ends += _draw_histogram(axis, bottom, here.filter(pl.col("column") == column), scale)
         log_axis(axis)
         axis.axvline(1, color=REFERENCE_COLOUR, linewidth=0.8, linestyle=":", zorder=0)
         axis.grid(False, axis="y")
@@ -71,23 +69,23 @@ def draw(data: FigureData) -> Drawing:
     return figure
 
 
-def _draw_histogram(axis: Axes, bottom: int, bars: pl.DataFrame, scale: float, largest: Any) -> list[float]:
+def _draw_histogram(axis: Axes, bottom: int, weights: pl.DataFrame, scale: float) -> list[float]:
     """Bars that stand on `bottom`; the last reaches to the largest weight. The ends of what there is to see."""
+    bars = weights.filter(pl.col("metric") == WEIGHT_SHARE).sort("label")
+    largest = weights.filter(pl.col("metric") == WEIGHT_MAX)["mean"].max()
     low = pl.col("low").fill_null(0.0)
     # A bin without an end reaches to the largest weight, and one from 0 begins somewhere on the log axis.
     end = pl.coalesce("high", pl.max_horizontal(low * _OPEN, pl.lit(largest))).clip(_LEAST)
     start = pl.when((low > 0) & (low < end)).then(low).otherwise(end / _OPEN)
-    lows, highs = (bars.select(edge).to_series().to_list() for edge in (start, end))
-    heights = (scale * bars["mean"]).to_list()
-    widths = [high - low for low, high in zip(lows, highs, strict=True)]
-    axis.bar(lows, heights, widths, bottom, align="edge", label="share of the known rows", **_BAR)
+    lows, highs = (bars.select(edge).to_series().to_numpy() for edge in (start, end))
+    heights = scale * bars["mean"].to_numpy()
+    axis.bar(lows, heights, highs - lows, bottom, align="edge", label="share of the known rows", **_BAR)
     axis.plot((lows[0], highs[-1]), (bottom, bottom), color=_BAR["edgecolor"], linewidth=0.7)
-    at = heights.index(max(heights))
+    at = int(heights.argmax())
     middle, top = math.sqrt(lows[at] * highs[at]), bottom + heights[at] + 0.04
     text = f"{100 * bars['mean'][at]:.0f} %"
     axis.text(middle, top, text, ha="center", va="bottom", fontsize=8, bbox=_BEHIND)
-    filled = [high for high, height in zip(highs, heights, strict=True) if height]
-    return [lows[0], max(1.0, *filled)]
+    return [lows[0], max(1.0, *highs[heights > 0])]
 
 
 FIGURE = Figure(

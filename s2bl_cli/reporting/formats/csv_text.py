@@ -4,23 +4,24 @@ import csv
 import io
 
 from s2bl_cli.errors import one_line
-from s2bl_cli.reporting.table import NOTHING, Report
+from s2bl_cli.reporting.table import NOTHING, Report, Table
 
 _CELL = ("mean", "std", "runs", "stderr", "low", "high", "text", "best", "second", "differs")
 
 
 def render(report: Report) -> str:
+    return "\n".join(map(_table, report.tables))
+
+
+def _table(table: Table) -> str:
     out = io.StringIO()
     writer = csv.writer(out, lineterminator="\n")
-    for number, table in enumerate(report.tables):
-        if number:
-            out.write("\n")
-        writer.writerow([*map(_field, table.key_titles), "column", *_CELL])
-        for keys, cells in table.rows:
-            for name, cell in zip(table.columns, cells, strict=True):
-                record = {"runs": 0} if cell.is_empty else cell.record()
-                shown = (NOTHING if key is None else key for key in keys)
-                writer.writerow(map(_field, [*shown, name, *map(record.get, _CELL)]))
+    writer.writerow([*map(_field, table.key_titles), "column", *_CELL])
+    for keys, cells in table.rows:
+        shown = [NOTHING if key is None else key for key in keys]
+        for name, cell in zip(table.columns, cells, strict=True):
+            record = {"runs": 0} if cell.is_empty else cell.record()
+            writer.writerow(map(_field, [*shown, name, *map(record.get, _CELL)]))
     return out.getvalue()
 
 

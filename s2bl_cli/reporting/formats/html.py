@@ -35,7 +35,6 @@ li { margin: .3rem 0; }
 .level-1 { border-color: #e69f00; } .level-0, .fails { border-color: #d55e00; }
 footer { margin-top: 3rem; font-size: .85rem; border-top: 1px solid var(--line); padding-top: .5rem; }
 """
-_FIGURE = "<figure>{}<figcaption>{}</figcaption></figure>"
 
 
 def render(report: Report) -> str:
@@ -51,12 +50,20 @@ def render(report: Report) -> str:
         "</head>",
         "<body>",
         "<h1>s2bl report</h1>",
-        *_section("Checks", _claims(report)),
+        *_section(
+            "Checks", _list([(claim.word, claim.word, f"{claim.claim}: {claim.details}") for claim in report.claims])
+        ),
         *_section("Tables", [_table(table, [health.line for health in report.health]) for table in report.tables]),
-        *_section("Can the log be trusted for these policies?", _health(report)),
-        *_section("Figures", [_FIGURE.format(svg, _text(title)) for title, svg in report.figures]),
+        *_section("Can the log be trusted for these policies?", _list([_verdict(health) for health in report.health])),
+        *_section(
+            "Figures",
+            [f"<figure>{svg}<figcaption>{_text(title)}</figcaption></figure>" for title, svg in report.figures],
+        ),
         *(f'<p class="note">{_text(note)}</p>' for note in report.notes),
-        *_section("How these numbers were made", _commands(report)),
+        *_section(
+            "How these numbers were made",
+            ["<pre><code>" + escape("\n".join(lines)) + "</code></pre>" for lines in report.commands],
+        ),
         f"<footer>Made by s2bl {escape(__version__)}.</footer>",
         "</body>",
         "</html>",
@@ -70,8 +77,10 @@ def _section(title: str, parts: list[str]) -> list[str]:
 
 def _table(table: Table, said: list[str]) -> str:
     """`said` are notes that have a section of their own."""
-    head = [f'<th scope="col">{_text(name)}</th>' for name in table.key_titles]
-    head += [f'<th scope="col" class="number">{_text(name)}</th>' for name in table.columns.values()]
+    head = [
+        *(f'<th scope="col">{_text(name)}</th>' for name in table.key_titles),
+        *(f'<th scope="col" class="number">{_text(name)}</th>' for name in table.columns.values()),
+    ]
     rows = [
         "<tr>" + "".join(f"<td>{_text(key_text(key))}</td>" for key in keys) + "".join(map(_cell, cells)) + "</tr>"
         for keys, cells in table.rows
@@ -91,36 +100,21 @@ def _table(table: Table, said: list[str]) -> str:
 
 
 def _cell(cell: Cell) -> str:
-    text = _text(cell.words())
-    text = f"<strong>{text}</strong>" if cell.is_best else f"<u>{text}</u>" if cell.is_second else text
+    text = cell.styled(_text(cell.words()), "<strong>{}</strong>", "<u>{}</u>")
     return f'<td class="number">{text}{" †" if cell.differs else ""}</td>'
 
 
-def _health(report: Report) -> list[str]:
-    items = [
-        f'<li class="level-{health.level}"><span class="sign">{VERDICTS[health.level]}</span> '
-        f"{_text(health.policy)} on {_text(health.log)}: {_text(_reason(health))}</li>"
-        for health in report.health
-    ]
-    return ["<ul>", *items, "</ul>"] if items else []
+def _list(items: list[tuple[str, str, str]]) -> list[str]:
+    """Of a class, the sign at its head, and text."""
+    lines = [f'<li class="{name}"><span class="sign">{sign}</span> {_text(text)}</li>' for name, sign, text in items]
+    return ["<ul>", *lines, "</ul>"] if lines else []
 
 
-def _reason(health: Health) -> str:
-    """The words after the verdict, which has a place of its own."""
-    return health.words.removeprefix(VERDICTS[health.level]).lstrip(": ") or VERDICTS[health.level]
-
-
-def _claims(report: Report) -> list[str]:
-    items = [
-        f'<li class="{word}"><span class="sign">{word}</span> {_text(claim.claim)}: {_text(claim.details)}</li>'
-        for claim in report.claims
-        for word in ["holds" if claim.holds else "fails"]
-    ]
-    return ["<ul>", *items, "</ul>"] if items else []
-
-
-def _commands(report: Report) -> list[str]:
-    return [f"<pre><code>{escape(chr(10).join(lines))}</code></pre>" for lines in report.commands]
+def _verdict(health: Health) -> tuple[str, str, str]:
+    """The verdict, which is the sign, is not repeated in the text."""
+    verdict = VERDICTS[health.level]
+    reason = health.words.removeprefix(verdict).lstrip(": ") or verdict
+    return f"level-{health.level}", verdict, f"{health.policy} on {health.log}: {reason}"
 
 
 def _text(text: str) -> str:

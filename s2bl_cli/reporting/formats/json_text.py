@@ -1,7 +1,6 @@
 """JSON: the report for programs. Numbers are unrounded and in the table's unit; a missing cell is null."""
 
 import json
-from typing import Any
 
 from s2bl_cli.reporting.table import Report, Table
 
@@ -16,7 +15,7 @@ def render(report: Report) -> str:
     return json.dumps(document, ensure_ascii=False, indent=1, allow_nan=False) + "\n"
 
 
-def _table(table: Table) -> dict[str, Any]:
+def _table(table: Table) -> dict[str, object]:
     return {
         "caption": table.caption,
         "keys": list(table.key_titles),

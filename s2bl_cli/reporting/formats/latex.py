@@ -71,19 +71,16 @@ def latex(table: Table) -> str:
         said = ["" if i < min(same, keys - 1) else escaped(key) for i, key in enumerate(row)]
         lines.append(_line([*said, *map(cell_text, cells)]))
         above = row
-    lines += [r"\bottomrule", r"\end{tabular}}"]
-    lines += [rf"\par\smallskip{{\footnotesize {escaped(note, 1000)}\par}}" for note in table.notes]
-    return "\n".join([*lines, r"\end{table}"]) + "\n"
+    notes = [rf"\par\smallskip{{\footnotesize {escaped(note, 1000)}\par}}" for note in table.notes]
+    return "\n".join([*lines, r"\bottomrule", r"\end{tabular}}", *notes, r"\end{table}"]) + "\n"
 
 
 def cell_text(cell: Cell) -> str:
     if cell.text is not None or cell.mean is None:
         return escaped(cell.words())
     text = cell.words(r"\pm").replace("≥", r"\geq")
-    mark = r"^{\dagger}" if cell.differs else ""
-    if cell.is_best:
-        return rf"$\mathbf{{{text}}}{mark}$"
-    return rf"$\underline{{{text}}}{mark}$" if cell.is_second else f"${text}{mark}$"
+    styled = cell.styled(text, r"\mathbf{{{}}}", r"\underline{{{}}}")
+    return rf"${styled}^{{\dagger}}$" if cell.differs else f"${styled}$"
 
 
 def _line(texts: list[str]) -> str:

@@ -10,33 +10,24 @@ def render(report: Report) -> str:
 
 def markdown(table: Table) -> str:
     """The caption, the table and its notes, ending in a newline."""
-    header = [*table.key_titles, *table.columns.values()]
+    titles = [_safe(text) for text in (*table.key_titles, *table.columns.values())]
     body = [[*(_safe(key_text(key)) for key in keys), *map(cell_text, cells)] for keys, cells in table.rows]
-    texts = [[_safe(text) for text in header], *body]
-    widths = [max(len(row[i]) for row in texts) for i in range(len(header))]
+    widths = [max(map(len, column)) for column in zip(titles, *body, strict=True)]
     keys = len(table.keys)
-    rule = [("-" * width if i < keys else "-" * (width - 1) + ":") for i, width in enumerate(widths)]
-    lines = [_line(texts[0], widths, keys), "| " + " | ".join(rule) + " |", *(_line(row, widths, keys) for row in body)]
+    rule = [*("-" * width for width in widths[:keys]), *("-" * (width - 1) + ":" for width in widths[keys:])]
+    pads = [str.ljust] * keys + [str.rjust] * len(table.columns)
+    lines = [
+        f"| {' | '.join(pad(text, width) for pad, text, width in zip(pads, row, widths, strict=True))} |"
+        for row in (titles, rule, *body)
+    ]
     notes = [line for note in table.notes for line in ("", _safe(note, 1000))]
     return "\n".join([_safe(table.caption, 1000), "", *lines, *notes]) + "\n"
 
 
 def cell_text(cell: Cell) -> str:
     """The best in bold, the second underlined, what differs beyond noise with a dagger."""
-    text = _safe(cell.words())
-    if cell.is_best:
-        text = f"**{text}**"
-    elif cell.is_second:
-        text = f"<u>{text}</u>"
+    text = cell.styled(_safe(cell.words()), "**{}**", "<u>{}</u>")
     return f"{text} †" if cell.differs else text
-
-
-def _line(texts: list[str], widths: list[int], keys: int) -> str:
-    padded = [
-        text.ljust(width) if i < keys else text.rjust(width)
-        for i, (text, width) in enumerate(zip(texts, widths, strict=True))
-    ]
-    return "| " + " | ".join(padded) + " |"
 
 
 def _safe(text: str, limit: int = 80) -> str:

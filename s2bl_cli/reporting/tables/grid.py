@@ -1,6 +1,5 @@
 """Rows by setting, columns by method, each cell a number over seeds: what most tables are."""
 
-import math
 from collections.abc import Sequence
 from functools import partial
 
@@ -10,9 +9,10 @@ from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.quantities import ARGMAX_ACCURACY, SAMPLED_ACCURACY, quantity, words_of
 from s2bl_cli.reporting.runs import arranged, cells_by, ordered, row_keys, runs_in_words, title_of
-from s2bl_cli.reporting.selection import REFERENCES, check_metric, is_reference, listed, of_metrics, trained
+from s2bl_cli.reporting.selection import REFERENCES, chosen_metric, is_reference, listed, of_metrics, trained
+from s2bl_cli.reporting.settings import ReportSettings
 from s2bl_cli.reporting.significance import marked, wins
-from s2bl_cli.reporting.table import Cell, Table, TableRequest
+from s2bl_cli.reporting.table import Cell, Table
 
 _NO_KEYS = ("method", "value", "stderr", "low", "high", "note", "metric", "seed", "rows")
 _ALONE, _WHOLE = "-only", "-s2bl"
@@ -28,35 +28,31 @@ NO_LOGGING_ARGMAX = (
 )
 
 
-def parsed_group_by(text: str | None, columns: Sequence[str]) -> tuple[str, ...]:
-    """`dataset,tau,lam` → the names, each a column that can make rows."""
-    if text is None:
-        return ()
-    names = tuple(part.strip() for part in text.split(","))
+def check_group_by(settings: ReportSettings, columns: Sequence[str]) -> None:
+    """Refuse a column that cannot make rows."""
+    names = settings.row_columns
     allowed = [name for name in columns if name not in _NO_KEYS]
     wrong = [name for name in names if name not in allowed]
     if wrong or len(set(names)) < len(names):
         raise SettingError(
             f"--group-by must be columns of {listed(allowed, (*wrong, '')[0])}, each once and with commas between "
-            f"them, found {one_line(text, 60)!r}"
+            f"them, found {one_line(settings.group_by, 60)!r}"
         )
-    return names
 
 
-def grid(frame: pl.DataFrame, request: TableRequest, keys: Sequence[str], methods: Sequence[str] = ()) -> Table:
+def grid(frame: pl.DataFrame, settings: ReportSettings, keys: Sequence[str], methods: Sequence[str] = ()) -> Table:
     """Rows by `keys` (or by what was asked for), columns by method; best and second of a row marked; wins counted.
 
     All methods are there, and a column of the logging policy, unless `methods` are given.
     """
-    check_metric(frame, request.metric)
-    shown = quantity(request.metric)
-    scores = of_metrics(frame, [request.metric])
-    table = arranged(scores, row_keys(scores, request, keys), methods)
+    metric = chosen_metric(frame, settings.metric)
+    shown = quantity(metric)
+    scores = of_metrics(frame, [metric])
+    table = arranged(scores, row_keys(scores, settings.row_columns, keys), methods)
     titles = table.titles if methods else {**table.titles, LOGGING_POLICY: title_of(LOGGING_POLICY)}
-    cells = cells_by(table.runs, [*table.keys, "column"], request.metric)
-    least = least_of(request.metric)
+    cells = cells_by(table.runs, [*table.keys, "column"], metric)
     rows = [
-        (place, marked([cells.get((*place, column), Cell()) for column in titles], shown, least, request.significance))
+        (place, marked([cells.get((*place, column), Cell()) for column in titles], shown, settings.significance))
         for place in dict.fromkeys(values[:-1] for values in cells)
     ]
     left_out = sorted(set(trained(frame)["method"]) - set(table.runs["method"]))
@@ -64,12 +60,8 @@ def grid(frame: pl.DataFrame, request: TableRequest, keys: Sequence[str], method
         *wins(rows, list(titles.values()), shown),
         *([SIGNIFICANCE_NOTE] if any(cell.differs for _, row in rows for cell in row) else []),
         *table.notes,
-        *([NO_LOGGING_ARGMAX] if not methods and lacks_logging_argmax(frame, request.metric) else []),
-        *(
-            [f"Without a score of {request.metric}, and so not here: {', '.join(ordered(left_out))}."]
-            if left_out
-            else []
-        ),
+        *([NO_LOGGING_ARGMAX] if not methods and lacks_logging_argmax(frame, metric) else []),
+        *([f"Without a score of {metric}, and so not here: {', '.join(ordered(left_out))}."] if left_out else []),
     ]
     repeated = runs_in_words([cell for place, cell in cells.items() if place[-1] not in REFERENCES])
     heads = tuple(shown.by if key == "label" else key for key in table.keys)
@@ -82,11 +74,6 @@ def lacks_logging_argmax(frame: pl.DataFrame, metric: str) -> bool:
     return metric == ARGMAX_ACCURACY and SAMPLED_ACCURACY in logging and ARGMAX_ACCURACY not in logging
 
 
-def least_of(metric: str) -> float:
-    """A divergence is at least 0; what is estimated below is noise."""
-    return 0.0 if metric.startswith(("kl-", "reverse-kl-")) else -math.inf
-
-
 main = partial(grid, keys=("dataset", "tau", "rho"))  # the paper's Tables 1 and 2
 full = partial(grid, keys=("dataset", "model", "tau", "rho"))  # the paper's appendix, linear and deep policies in one
 
@@ -97,7 +84,7 @@ def with_ratio(frame: pl.DataFrame) -> pl.DataFrame:
     return rated.filter(pl.col("ratio").is_not_null() | is_reference())
 
 
-def missing_ratio(frame: pl.DataFrame, request: TableRequest) -> Table:
+def missing_ratio(frame: pl.DataFrame, settings: ReportSettings) -> Table:
     """What more rows without feedback bring: the numbers of the paper's Figure 3."""
     rated = with_ratio(frame)
     if rated.filter(~is_reference()).is_empty():
@@ -105,7 +92,7 @@ def missing_ratio(frame: pl.DataFrame, request: TableRequest) -> Table:
             "--table missing-ratio needs the numbers of known and missing rows, which these scores do not say: "
             "score policies that s2bl train made"
         )
-    return grid(rated, request, ("dataset", "tau", "known", "ratio"))
+    return grid(rated, settings, ("dataset", "tau", "known", "ratio"))
 
 
 def regulariser_pairs(methods: Sequence[str]) -> list[str]:
@@ -114,7 +101,7 @@ def regulariser_pairs(methods: Sequence[str]) -> list[str]:
     return [name for stem in stems for name in (stem + _WHOLE, stem + _ALONE) if name in methods]
 
 
-def regulariser_only(frame: pl.DataFrame, request: TableRequest) -> Table:
+def regulariser_only(frame: pl.DataFrame, settings: ReportSettings) -> Table:
     """The paper's table of methods without a risk. As there, no column of the logging policy."""
     methods = regulariser_pairs(frame["method"].unique().to_list())
     if not methods:
@@ -122,4 +109,4 @@ def regulariser_only(frame: pl.DataFrame, request: TableRequest) -> Table:
             "--table regulariser-only needs a method without a risk, such as wce-only, and there is none; "
             "try --table main"
         )
-    return grid(frame.filter(pl.col("method").is_in(methods)), request, ("dataset", "tau", "rho"), methods)
+    return grid(frame.filter(pl.col("method").is_in(methods)), settings, ("dataset", "tau", "rho"), methods)

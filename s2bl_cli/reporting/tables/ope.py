@@ -21,17 +21,16 @@ from s2bl_cli.reporting.quantities import (
 )
 from s2bl_cli.reporting.runs import arranged, cells_by, row_keys, runs_in_words
 from s2bl_cli.reporting.selection import metrics_of, of_metrics, with_truth
+from s2bl_cli.reporting.settings import ReportSettings
 from s2bl_cli.reporting.significance import marked
-from s2bl_cli.reporting.table import Cell, Health, Row, Table, TableRequest
-
-TRUTH = "truth"
+from s2bl_cli.reporting.table import Cell, Health, Row, Table
 
 
-def build(frame: pl.DataFrame, request: TableRequest) -> Table:
+def build(frame: pl.DataFrame, settings: ReportSettings) -> Table:
     metrics = metrics_of(frame)
-    chosen = [name for name in ESTIMATORS if name in metrics and request.metric in (name, "")]
+    chosen = [name for name in ESTIMATORS if name in metrics and settings.metric in (name, None)]
     if not chosen:
-        asked = f" {one_line(request.metric, 40)}" if request.metric else ""
+        asked = f" {one_line(settings.metric, 40)}" if settings.metric else ""
         raise SettingError(
             f"no estimate{asked} of a policy's value in these files; they have {', '.join(metrics)}: "
             f"s2bl evaluate makes some, or try --table main"
@@ -41,7 +40,7 @@ def build(frame: pl.DataFrame, request: TableRequest) -> Table:
     estimated = frame.filter(pl.col("metric").is_in(chosen)).select("method", "log_sha256").unique()
     scores = of_metrics(frame, shown).join(estimated, on=["method", "log_sha256"], how="semi")
     own_keys = ("dataset", "tau", "rho", *(("log",) if scores["log"].n_unique() > 1 else ()))
-    table = arranged(with_truth(scores), row_keys(scores, request, own_keys))
+    table = arranged(with_truth(scores), row_keys(scores, settings.row_columns, own_keys))
     by = [*table.keys, "column"]
     cells = {
         name: cells_by(table.runs.filter(pl.col("metric") == name), by, name, intervals=name in ESTIMATORS)
@@ -54,8 +53,8 @@ def build(frame: pl.DataFrame, request: TableRequest) -> Table:
             if any(cell.mean is not None for cell in row):
                 is_truth = metric == TRUE_RISK
                 how = quantity("ips" if is_truth else metric)
-                title = TRUTH if is_truth else short_title(metric)
-                rows.append(((*values, title), marked(row, how, significance=request.significance)))
+                title = "truth" if is_truth else short_title(metric)
+                rows.append(((*values, title), marked(row, how, settings.significance)))
     notes = dict.fromkeys((*table.notes, *(health.line for health in verdicts(scores))))
     caption = f"Expected reward estimated from the log: {_numbers_in_words(scores, rows)}"
     return Table((*table.keys, "estimator"), table.titles, tuple(rows), caption, tuple(notes))
