@@ -1,4 +1,6 @@
-"""The peers' own environment: Open Bandit Pipeline and Vowpal Wabbit in a venv under `bench/.peers`, made on first use.
+"""The peers' own environment: Open Bandit Pipeline and Vowpal Wabbit in a venv, made on first use.
+
+Its folder is `bench/.peers`, or $S2BL_PEERS.
 
     from peers import run_in_peers
     run_in_peers(PROGRAM, "figures.json")        # a program's text, run there with these arguments
@@ -8,13 +10,14 @@ today's all the same.
 torch is heavy: the venv borrows that of the Python that runs the bench.
 """
 
+import os
 import subprocess
 import sys
 import sysconfig
 import venv
 from pathlib import Path
 
-FOLDER = Path(__file__).parent / ".peers"
+FOLDER = Path(os.environ.get("S2BL_PEERS", Path(__file__).parent / ".peers"))
 PYTHON = FOLDER / "venv" / "bin" / "python"
 READY = FOLDER / "ready"
 
@@ -40,7 +43,7 @@ def make_peers():
     """The venv, if it is not there yet. Takes a minute and some 700 MB."""
     if READY.is_file():
         return
-    print("making bench/.peers with obp and vowpalwabbit", file=sys.stderr)
+    print(f"making {FOLDER} with obp and vowpalwabbit", file=sys.stderr)
     venv.create(FOLDER / "venv", with_pip=True)
     pip = (str(PYTHON), "-m", "pip", "install", "--quiet")
     subprocess.run([*pip, *PACKAGES], check=True)
