@@ -31,7 +31,7 @@ def scaled_contexts(data):
 
 
 def per_action(make):
-    """A regression of the rewards per action; the highest prediction wins. Actions with one row or none get the mean."""
+    """A regression of rewards per action; the highest prediction wins. Actions with one row or none get the mean."""
 
     def learner(x, action, propensity, reward, actions):
         models = {

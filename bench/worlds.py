@@ -1,7 +1,7 @@
 """A battery of worlds: logs of many kinds with a known truth, and how much of the possible gain each learner gets.
 
     python bench/worlds.py --list
-    python bench/worlds.py --half tuning [--worlds clicks,bent] [--contenders ridge,tips,'wce-s2bl --lam 3'] [--seeds 3]
+    python bench/worlds.py --half tuning [--worlds clicks bent] [--contenders ridge tips 'wce-s2bl --lam 3'] [--seeds 3]
     python bench/worlds.py --table                       # from the results of earlier runs, nothing is run
     python bench/worlds.py --write docs/learners.md      # the tables and the figure, from the results of earlier runs
     python bench/worlds.py --smoke                       # a minute: two small worlds, two contenders
@@ -334,15 +334,12 @@ def present(
 
 def tables(results: pl.DataFrame, names: Sequence[str], contenders: Sequence[str]) -> str:
     """Markdown: the worlds, the shares by argmax and as the policies act, the seconds."""
-    policies = [contender for contender in contenders if contender not in (*PEERS, REFERENCE)]
+    titles = {ARGMAX: "Likeliest action", ACTS: "As the policies act (peers: their one action)"}
     parts = []
     for half, members in HALVES.items():
         shown = [name for name in members if name in names]
-        if shown:
-            parts.append(f"Likeliest action, {half} half:\n\n{share_table(cells(results, ARGMAX), shown, contenders)}")
-            if policies:
-                of_policies = share_table(cells(results, ACTS), shown, policies)
-                parts.append(f"As the policies act, {half} half:\n\n{of_policies}")
+        for quantity, title in titles.items() if shown else ():
+            parts.append(f"{title}, {half} half:\n\n{share_table(cells(results, quantity), shown, contenders)}")
     parts.append(f"CPU seconds:\n\n{seconds_table(results, names, contenders)}")
     return "\n\n".join(parts)
 
@@ -433,14 +430,6 @@ def draw_figure(results: pl.DataFrame, names: Sequence[str], contenders: Sequenc
 # --- command line ---
 
 
-def _names(text: str | None, allowed: Sequence[str] | None = None) -> list[str] | None:
-    names = None if text is None else [name.strip() for name in text.split(",")]
-    unknown = [name for name in names or () if allowed is not None and name not in allowed]
-    if unknown:
-        sys.exit(f"worlds.py: unknown worlds: {', '.join(unknown)}; --list prints them")
-    return names
-
-
 def smoke() -> None:
     """Two small worlds, a peer and a method: whether everything runs."""
     peers.make_peers()
@@ -454,8 +443,10 @@ def smoke() -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--half", choices=HALVES, help="only the worlds of this half")
-    parser.add_argument("--worlds", help="comma-separated names")
-    parser.add_argument("--contenders", help="comma-separated; a method may have options, as in 'wce-s2bl --lam 3'")
+    parser.add_argument("--worlds", nargs="+", choices=WORLDS, metavar="NAME", help="only these worlds")
+    parser.add_argument(
+        "--contenders", nargs="+", metavar="NAME", help="peers, or methods, also with options: 'wce-s2bl --lam 3'"
+    )
     parser.add_argument("--seeds", type=int, help=f"per world (default: {SEEDS}, slow worlds {SEEDS_OF_SLOW})")
     parser.add_argument("--jobs", type=int, default=1, help="worlds to run at the same time")
     parser.add_argument("--again", action="store_true", help="repeat runs that have results")
@@ -465,16 +456,16 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="a quick run that checks everything works")
     options = parser.parse_args()
 
-    names = _names(options.worlds, tuple(WORLDS)) or HALVES.get(options.half) or (*HALVES["tuning"], *HALVES["claims"])
-    contenders = _names(options.contenders)
+    names = options.worlds or HALVES.get(options.half) or (*HALVES["tuning"], *HALVES["claims"])
     if options.smoke:
         return smoke()
     if options.list:
         return print(world_table(names))
     if not (options.table or options.write):
-        run_all(names, contenders or (REFERENCE, *PEERS, *METHODS), options.seeds, options.jobs, options.again)
+        contenders = options.contenders or (REFERENCE, *PEERS, *METHODS)
+        run_all(names, contenders, options.seeds, options.jobs, options.again)
     results = load_results(RESULTS)
-    shown, order = present(results, names, contenders)
+    shown, order = present(results, names, options.contenders)
     if options.write:
         return write_page(options.write, results, shown, order)
     print(tables(results, shown, order))
