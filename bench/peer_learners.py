@@ -73,7 +73,7 @@ def vw(kind):
         train, test, model = (Path(folder.name, name) for name in ("train", "test", "model"))
         labels = [f"0:{cost:.6g}:{p:.6g} " for cost, p in zip(-reward, propensity, strict=True)]
         write_vw(train, x, actions, action, labels)
-        options = f"--cb_adf --cb_type {kind} -q xa -b 20 --quiet"
+        options = f"--cb_adf --cb_type {kind} -q xa --noconstant --ignore_linear x -b 20 --quiet"
         passes = f"--passes {PASSES} --cache_file {folder.name}/cache -k --holdout_off"
         vowpalwabbit.Workspace(f"{options} {passes} -d {train} -f {model}").finish()
 
