@@ -44,8 +44,7 @@ class Hyperparameter:
         try:
             points = self.points(text)
         except ValueError:
-            named = "".join(f", {word}" for word in self.words)
-            named = " or".join(named.rsplit(",", 1)) if len(self.words) > 1 else named
+            named = f", {' or '.join(self.words)}" if self.words else ""
             return f"{flag(self.name)} must be numbers such as 0.1 or 0.1,1,10{named}, found {one_line(text, 40)!r}"
         if len(points) > MANY:
             return f"{flag(self.name)} takes at most {MANY} numbers, found {len(points)}"

@@ -35,27 +35,20 @@ FILLED_COSTS, REWARD_WEIGHT = "filled_costs", "reward_weight"
 
 @dataclass(slots=True, eq=False)
 class Term:
-    """A risk or a regulariser on a batch: its value, and its slope in what it sees of the policies.
+    """A risk or a regulariser on a batch: its terms, and its slope in what it sees of the policies.
 
-    The value is a mean over rows, taken when it is asked for: a step needs the slope alone.
+    The value is the mean of the terms. It is taken once per epoch (`training/loop.py`): a step needs the slope alone,
+    and a sum of terms has nothing else.
     """
 
-    terms: Tensor | None  # (…, rows) whose mean is the value; None where it is made of other terms
+    terms: Tensor | None  # (…, rows) whose mean is the value; None for a sum of terms
     slope: dict[Seen, Tensor]  # log_pi: (…, rows), log_policy: (…, rows, actions), distance: (…)
-    value_of_terms: Callable[[], Tensor | float] | None = None  # of those others
-
-    @property
-    def value(self) -> Tensor | float:
-        """(…)"""
-        if self.value_of_terms is not None:
-            return self.value_of_terms()
-        return 0.0 if self.terms is None else self.terms.mean(-1)
 
     def __add__(self, other: Term) -> Term:
         slope = dict(self.slope)
         for seen, tensor in other.slope.items():
             slope[seen] = slope[seen] + tensor if seen in slope else tensor
-        return Term(None, slope, lambda: self.value + other.value)
+        return Term(None, slope)
 
     def __rmul__(self, factor: float | Tensor) -> Term:
         """`factor`: a number, or a tensor (…) of one per policy."""
@@ -63,7 +56,7 @@ class Term:
             slope = {seen: factor * tensor for seen, tensor in self.slope.items()}
         else:
             slope = {s: factor.reshape(factor.shape + (1,) * (t.ndim - factor.ndim)) * t for s, t in self.slope.items()}
-        return Term(None, slope, lambda: factor * self.value)
+        return Term(None, slope)
 
 
 NOTHING = Term(None, {})
@@ -102,9 +95,7 @@ class KnownBatch(NamedTuple):
     def term(self, terms: Tensor, slope: Tensor) -> Term:
         """The mean over S of a term per row; `slope` is the derivative of each row's term in its log π."""
         if self.weight is not None:
-            weighted = terms * self.weight
-            slope = weighted if slope is terms else slope * self.weight
-            terms = weighted
+            terms, slope = terms * self.weight, slope * self.weight
         return _term(self, terms, slope)
 
     def mean(self, terms: Tensor) -> Tensor:

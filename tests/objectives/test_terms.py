@@ -94,6 +94,11 @@ def _cases() -> list[Any]:
 _RISKS = [name for name in TERMS if name.startswith("risk")]
 
 
+def _value(term: Term) -> Tensor:
+    assert term.terms is not None
+    return term.terms.mean(-1)
+
+
 def _leaves(batch: KnownBatch | AnyBatch) -> dict[str, Tensor]:
     return {name: getattr(batch, name).clone().requires_grad_() for name in SEEN if hasattr(batch, name)}
 
@@ -104,14 +109,14 @@ def test_written_slope_is_autograds(term: Any, batch: Any, form: str) -> None:
     h, leaves = _numbers(term, form), _leaves(batch)
     found, through = term.formula(batch, h), term.formula(batch._replace(**leaves), h)
     if not found.slope:
-        assert (found.value, term.needs) == (0.0, ())
+        assert (found.terms, term.needs) == (None, ())
         return
-    assert found.value.shape == (1, POLICIES)
-    torch.testing.assert_close(through.value.detach(), found.value, rtol=1e-14, atol=0)
-    if not through.value.requires_grad:  # by autograd: the finite differences below check it
+    assert _value(found).shape == (1, POLICIES)
+    torch.testing.assert_close(_value(through).detach(), _value(found), rtol=1e-14, atol=0)
+    if not _value(through).requires_grad:  # by autograd: the finite differences below check it
         assert through.slope.keys() == found.slope.keys()
         return
-    gradients = torch.autograd.grad(through.value.sum(), list(leaves.values()), allow_unused=True)
+    gradients = torch.autograd.grad(_value(through).sum(), list(leaves.values()), allow_unused=True)
     expected = {(name, FIRST): value for name, value in zip(leaves, gradients, strict=True) if value is not None}
     assert found.slope.keys() == expected.keys()
     for seen, slope in found.slope.items():
@@ -135,8 +140,7 @@ class _Written(torch.autograd.Function):
     def forward(ctx: Any, formula: Any, batch: Any, h: Numbers, name: str, seen: Tensor) -> Tensor:
         term = formula(batch._replace(**{name: seen}), h)
         ctx.save_for_backward(term.slope[name, FIRST])
-        value: Tensor = term.value
-        return value.clone()
+        return _value(term).clone()
 
     @staticmethod
     def backward(ctx: Any, *of_value: Tensor) -> Any:
@@ -146,14 +150,13 @@ class _Written(torch.autograd.Function):
 
 
 @pytest.mark.parametrize(("term", "batch", "form"), _cases())
-def test_value_is_the_mean_of_the_rows(term: Any, batch: Any, form: str) -> None:
+def test_terms_are_of_the_rows(term: Any, batch: Any, form: str) -> None:
     """An epoch sums what the rows give, and takes the mean once."""
     found = term.formula(batch, _numbers(term, form))
     assert (found.terms is None) == (not term.needs)
     if found.terms is not None:
         assert found.terms.shape[:-1] == (1, POLICIES)
         assert found.terms.shape[-1] in (1, ROWS)
-        assert torch.equal(found.terms.mean(-1), found.value)
         assert not found.terms.requires_grad
 
 
@@ -176,7 +179,7 @@ def test_one_number_is_the_same_number_for_each(name: str) -> None:
     one = _numbers(term, "one")
     each = SimpleNamespace(**{n: torch.full((1, POLICIES, 1), v, dtype=DOUBLE) for n, v in vars(one).items()})
     scalar, tensor = term.formula(batch, one), term.formula(batch, each)
-    torch.testing.assert_close(scalar.value, tensor.value, rtol=1e-14, atol=0)
+    torch.testing.assert_close(_value(scalar), _value(tensor), rtol=1e-14, atol=0)
     for seen, slope in scalar.slope.items():
         torch.testing.assert_close(slope, tensor.slope[seen], rtol=1e-14, atol=0)
 
@@ -188,7 +191,7 @@ def test_whole_number_is_a_number(name: str) -> None:
     whole = {one.name: next(n for n in (1, -1) if one.rule.admits(n)) for one in term.hyperparameters}
     derived = {"sharpen_unit": 1}
     values = [
-        term.formula(batch, SimpleNamespace(**{n: kind(v) for n, v in (whole | derived).items()})).value
+        _value(term.formula(batch, SimpleNamespace(**{n: kind(v) for n, v in (whole | derived).items()})))
         for kind in (int, float)
     ]
     assert torch.equal(*values)
@@ -199,8 +202,8 @@ def test_hyperparameters_that_differ_make_policies_differ(term: Any, batch: Any,
     """The same policy three times: its terms differ where one number per policy is given, and only there."""
     fields = {name: getattr(batch, name)[:, :1] for name in SEEN if hasattr(batch, name)}
     alike = batch._replace(**{name: value.expand(1, POLICIES, *value.shape[2:]) for name, value in fields.items()})
-    term_value = term.formula(alike, _numbers(term, form)).value
     if term.needs:
+        term_value = _value(term.formula(alike, _numbers(term, form)))
         assert len(set(term_value.flatten().tolist())) == (POLICIES if form == "each" else 1)
 
 
@@ -220,7 +223,6 @@ def test_sum_of_terms_by_hand() -> None:
         torch.tensor([10.0]), {(LOG_PI, 0): 10 * log_pi, (LOG_PI, 2): log_pi, ("distance", 0): torch.ones(())}
     )
     total = first + second
-    assert total.value == 11
     assert {seen: slope.tolist() for seen, slope in total.slope.items()} == {
         (LOG_PI, 0): [11, 22],
         (LOG_PI, 2): [1, 2],
@@ -232,20 +234,18 @@ def test_sum_of_terms_by_hand() -> None:
 def test_nothing_is_neutral() -> None:
     term = _term(1, (LOG_PI, 0))
     for total in (term + NOTHING, NOTHING + term, term + 3.0 * NOTHING):
-        assert torch.equal(total.value, term.value)
         assert total.slope.keys() == term.slope.keys()
         assert torch.equal(total.slope[LOG_PI, 0], term.slope[LOG_PI, 0])
-    assert (NOTHING.value, NOTHING.slope) == (0, {})
+    assert (NOTHING.terms, NOTHING.slope) == (None, {})
 
 
 @pytest.mark.parametrize("factor", [0.25, 3, torch.tensor([[0.5, 1, 4], [0, -1, 2]], dtype=DOUBLE)], ids=str)
-def test_factor_scales_value_and_slopes(factor: Any) -> None:
+def test_factor_scales_the_slopes(factor: Any) -> None:
     """A number, or one per policy, whatever axes come after the policies'."""
     term = _term(1, (LOG_PI, 0), (LOG_POLICY, 2), ("distance", 0))
     scaled = factor * term
     of_each = torch.as_tensor(factor, dtype=DOUBLE).expand(2, 3)
     for g, c in np.ndindex(2, 3):
-        assert scaled.value[g, c] == of_each[g, c] * term.value[g, c]
         for seen, slope in term.slope.items():
             assert torch.equal(scaled.slope[seen][g, c], of_each[g, c] * slope[g, c])
     assert scaled.slope.keys() == term.slope.keys()
@@ -260,8 +260,7 @@ def test_slope_of_the_objective_is_autograds(reg: str, lam: Any) -> None:
     loss: Any = risk.formula(KNOWN, h) + lam * regulariser.formula(ANY, h)
     leaves = _leaves(ANY)
     known, rows = KNOWN._replace(log_pi=leaves[LOG_PI]), ANY._replace(**leaves)
-    value = risk.formula(known, h).value + lam * regulariser.formula(rows, h).value
-    torch.testing.assert_close(loss.value, value.detach(), rtol=1e-14, atol=0)
+    value = _value(risk.formula(known, h)) + lam * _value(regulariser.formula(rows, h))
     gradients = torch.autograd.grad(value.sum(), list(leaves.values()), allow_unused=True)
     for name, gradient in zip(leaves, gradients, strict=True):
         assert ((name, FIRST) in loss.slope) == (gradient is not None)
@@ -296,9 +295,8 @@ def test_formula_alone_has_its_slope_by_autograd(name: str, weight: Tensor | Non
         found = by_autograd(FORMULAS[name])(batch, h)
     assert list(found.slope) == [(LOG_PI, FIRST)]
     torch.testing.assert_close(found.slope[LOG_PI, FIRST], expected)
-    torch.testing.assert_close(found.value, value.detach())
-    assert isinstance(found.value, Tensor)
-    assert not found.value.requires_grad  # or the graph would be held as long as the value is
+    torch.testing.assert_close(_value(found), value.detach())
+    assert not _value(found).requires_grad  # or the graph would be held as long as the value is
     assert not batch.log_pi.requires_grad
 
 
@@ -306,7 +304,7 @@ def test_formula_alone_has_its_slope_by_autograd(name: str, weight: Tensor | Non
 def test_autograd_and_a_written_slope_agree(weight: Tensor | None) -> None:
     batch, h = KNOWN._replace(weight=weight), SimpleNamespace()
     written, derived = _written_square(batch, h), by_autograd(FORMULAS["rows"])(batch, h)
-    torch.testing.assert_close(written.value, derived.value)
+    torch.testing.assert_close(_value(written), _value(derived))
     torch.testing.assert_close(written.slope, derived.slope)
 
 
