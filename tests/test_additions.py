@@ -17,6 +17,7 @@ from test_docs import _fences, generate
 
 from s2bl_cli import registry
 from s2bl_cli.app import VERBS
+from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.contract.history import read_history
 from s2bl_cli.contract.policies import NetworkSpec, read_policy
 from s2bl_cli.contract.scores import read_scores
@@ -30,7 +31,7 @@ from s2bl_cli.training.data import TrainingData, joined
 from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.validation import HeldOut, Result
+from s2bl_cli.training.validation import HeldOut
 
 PAGE = ROOT / "docs" / "architecture.md"
 QUICK = ("--epochs", 2, "--batch-size", 32, "--quiet")
@@ -170,7 +171,7 @@ class RidgeLearner:
     def __init__(self, settings: TrainSettings, spec: NetworkSpec) -> None:
         self._spec = spec
 
-    def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[Result]:
+    def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[tuple[Candidate, Result]]:
         known = joined([part.take(part.rows.known) for part in data.scan()])
         shift, scale = data.statistics.shift, data.statistics.scale
         x = np.c_[(known.rows.context - shift) * scale, np.ones(known.rows.rows)]
@@ -187,10 +188,11 @@ class RidgeLearner:
             pi = np.exp(x[held] @ weight.T)
             logged = (pi / pi.sum(1, keepdims=True))[np.arange(held.sum()), known.rows.action[held]]
             nothing = np.full(held.sum(), np.nan)
-            out = HeldOut(logged / known.rows.propensity[held], known.rows.cost[held], nothing, nothing)
+            out = np.stack(HeldOut(logged / known.rows.propensity[held], known.rows.cost[held], nothing, nothing))
             tensors = {"body.1.weight": weight[:, :-1], "body.1.bias": weight[:, -1]}
             tensors = {"shift": shift, "scale": scale, **{n: v.astype(np.float32) for n, v in tensors.items()}}
-            yield Result(candidate, tensors, out if held.any() else None, [(1, "loss", 0.0)], 1)
+            curve = [(1, "loss", 0.0)]
+            yield candidate, Result(tensors=tensors, held_out=out if held.any() else None, curve=curve, best_epoch=1)
 
 
 @pytest.fixture

@@ -79,7 +79,7 @@ def _facts(name: str) -> dict[str, Any]:
 
 
 def _hyperparameters(name: str) -> tuple[Hyperparameter, ...]:
-    return TrainSettings(method=name).declared
+    return tuple(TrainSettings(method=name).declared.values())
 
 
 def _list() -> str:

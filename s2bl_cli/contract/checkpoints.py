@@ -64,11 +64,11 @@ class _Saved(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
 
-class SavedResult(_Saved):
+class Result(_Saved):
     """A trained policy, or the best epoch so far of a policy in training."""
 
     tensors: dict[str, Array]  # none if the result is for selection only, or before the first best epoch
-    held_out: Annotated[Array, AfterValidator(_held_out)] | None  # (columns, rows)
+    held_out: Annotated[Array, AfterValidator(_held_out)] | None  # (columns, held-out rows)
     curve: list[tuple[Count, str, Value]]  # epoch, quantity, value
     best_epoch: Count
 
@@ -89,14 +89,14 @@ class SavedFit(_Saved):
     step: Count  # finished steps of the next epoch
     tensors: dict[str, Array]  # parameters and optimizer state
     sums: dict[str, SavedSum]
-    results: dict[str, SavedResult]  # by candidate
+    results: dict[str, Result]  # by candidate
 
 
 class Progress(_Saved):
     """What is done of a run."""
 
     streamed: bool | None = None
-    finished: dict[str, dict[str, SavedResult]] = {}  # by stage and candidate
+    finished: dict[str, dict[str, Result]] = {}  # by stage and candidate
     current: SavedFit | None = None
 
 

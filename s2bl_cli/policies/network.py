@@ -50,8 +50,7 @@ def build_network(spec: NetworkSpec) -> PolicyNetwork:
 
 
 def parameter_count(spec: NetworkSpec) -> int:
-    with torch.device("meta"):  # shapes without memory
-        return sum(parameter.numel() for parameter in PolicyNetwork(spec).parameters())
+    return sum(parameter.numel() for parameter in _meta_network(spec).parameters())
 
 
 def on_device(network: PolicyNetwork, device: torch.device) -> PolicyNetwork:
@@ -79,7 +78,7 @@ def policy_layout(spec: NetworkSpec) -> Layout:
 def _meta_network(spec: NetworkSpec) -> PolicyNetwork:
     """Shapes without memory: what a file claims to need is not allocated on its word."""
     with torch.device("meta"):
-        return build_network(spec)
+        return PolicyNetwork(spec)
 
 
 def network_from(spec: NetworkSpec, tensors: Tensors, subject: str) -> PolicyNetwork:

@@ -10,7 +10,7 @@ from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.errors import RunError, one_line
 from s2bl_cli.policies.network import PolicyNetwork, build_network, on_device
-from s2bl_cli.policies.trainable import Backward, Inputs
+from s2bl_cli.policies.trainable import Backward
 
 
 class SinglePolicy:
@@ -23,15 +23,15 @@ class SinglePolicy:
         self._bf16 = bf16
         self.parameters: list[Tensor] = list(network.parameters())
 
-    def inputs(self, index: Tensor, action: Tensor) -> list[Inputs]:
-        return list(zip(index[:, 0].unbind(), action[:, 0].unbind(), strict=True))
-
-    def forward(self, context: Tensor, inputs: Inputs, *, all_actions: bool) -> tuple[Tensor, Backward]:
-        index, action = inputs
+    def forward(self, context: Tensor, index: Tensor, action: Tensor, *, all_actions: bool) -> tuple[Tensor, Backward]:
         with torch.autocast(context.device.type, torch.bfloat16, enabled=self._bf16):
             logits = self._forward(context.index_select(0, index))
         logits = logits.to(self.parameters[0].dtype)
-        log_pi = torch.log_softmax(logits, dim=1) if all_actions else -cross_entropy(logits, action, reduction="none")
+        log_pi = (
+            torch.log_softmax(logits, dim=1)
+            if all_actions
+            else -cross_entropy(logits, action.flatten(), reduction="none")
+        )
         log_pi = log_pi[None, None]
         return log_pi.detach(), partial(torch.autograd.backward, log_pi)
 
@@ -60,9 +60,9 @@ def _try_bf16(spec: NetworkSpec, batch: int, device: torch.device) -> None:
     """A step on nothing: a machine may say that it has bf16 and fail at the first product of some size."""
     policy = SinglePolicy(on_device(build_network(spec), device), bf16=True)
     context = torch.zeros(1, *spec.context.shape, dtype=getattr(torch, spec.context.dtype), device=device)
-    rows = torch.zeros(1, 1, batch, dtype=torch.int64, device=device)
+    rows = torch.zeros(batch, dtype=torch.int64, device=device)
     try:
-        log_pi, backward = policy.forward(context, policy.inputs(rows, rows)[0], all_actions=False)
+        log_pi, backward = policy.forward(context, rows, rows[None, None, None], all_actions=False)
         backward(torch.ones_like(log_pi))
     except RuntimeError as error:
         raise RunError(

@@ -13,15 +13,13 @@ MKL as its transpose.
 import math
 from collections.abc import Sequence
 from functools import partial
-from typing import NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
-from s2bl_cli.policies.network import PolicyNetwork, build_network
-from s2bl_cli.policies.trainable import Backward, Inputs
+from s2bl_cli.policies.network import PolicyNetwork
+from s2bl_cli.policies.trainable import Backward
 
 # From so many actions on, a softmax is quicker along the memory than across it.
 _MANY_ACTIONS = 64
@@ -29,13 +27,7 @@ _MANY_ACTIONS = 64
 # Rows begin at multiples of so many floats: a cache line.
 _LINE = 16
 
-
-class _Buffer(NamedTuple):
-    """Memory for a batch's contexts, in three views."""
-
-    for_rows: Tensor  # (G·batch, *shape)
-    features: Tensor  # (G·batch, features)
-    whole: Tensor  # (G, batch, features + 1), the last always 1
+STACKABLE = ("linear", "mlp")  # the models that are linear layers with ReLU between them
 
 
 class StackedPolicies:
@@ -61,18 +53,13 @@ class StackedPolicies:
         self._actions = states[0][f"{self._names[-1]}.weight"].shape[0]
         self.parameters = [self._first, *self._weights, *self._biases]
         # A batch's contexts, always in the same memory: fresh memory every step is slower than the arithmetic on it.
-        self._buffer = _Buffer(*[torch.empty(0)] * 3)
+        self._x = self._features = torch.empty(0, 0)  # (G, batch, features + 1), the last always 1; without the last
 
-    def inputs(self, index: Tensor, action: Tensor) -> list[Inputs]:
-        """The groups' rows after one another: (G·rows,), and the logged actions: (G, C, 1, rows)."""
-        chosen = action[:, :, None, None].expand(-1, -1, self._policies, 1, -1)
-        return list(zip(index.flatten(1).unbind(), chosen.unbind(), strict=True))
-
-    def forward(self, context: Tensor, inputs: Inputs, *, all_actions: bool) -> tuple[Tensor, Backward]:
-        index, chosen = inputs
+    def forward(self, context: Tensor, index: Tensor, action: Tensor, *, all_actions: bool) -> tuple[Tensor, Backward]:
         layers, log_policy = self._log_policy(context, index)
         if all_actions:
             return log_policy.transpose(2, 3), partial(self._backward_all, layers, log_policy)
+        chosen = action.expand(-1, self._policies, 1, -1)  # (G, C, 1, rows)
         return log_policy.gather(2, chosen).squeeze(2), partial(self._backward_chosen, layers, log_policy, chosen)
 
     def _backward_chosen(self, layers: list[Tensor], log_policy: Tensor, chosen: Tensor, slope: Tensor) -> None:
@@ -112,23 +99,18 @@ class StackedPolicies:
 
     def _standardised(self, context: Tensor, index: Tensor) -> Tensor:
         """(G, batch, features + 1)."""
-        rows = context.index_select(0, index)
-        if self._buffer.for_rows.shape != rows.shape:
-            self._buffer = self._buffer_for(rows)
-        self._buffer.for_rows.copy_(rows)
-        x = self._buffer.features
+        inputs = self._first.shape[2]
+        rows = context.index_select(0, index).view(self._groups, -1, inputs - 1)
+        if self._features.shape != rows.shape:
+            width = math.ceil(inputs / _LINE) * _LINE
+            self._x = self._first.new_ones(*rows.shape[:2], width)[:, :, :inputs]
+            self._features = self._x[:, :, :-1]
+        x = self._features.copy_(rows)
         if rows.dtype == torch.uint8:  # one pass; of large and close numbers, the difference would lose digits
             torch.addcmul(self._offset, x, self._scale, out=x)
         else:
             x.sub_(self._shift).mul_(self._scale)
-        return self._buffer.whole
-
-    def _buffer_for(self, rows: Tensor) -> _Buffer:
-        features = self._scale.numel()
-        width = math.ceil((features + 1) / _LINE) * _LINE
-        x = torch.ones(rows.shape[0], width, dtype=self._scale.dtype, device=rows.device)
-        whole = x.view(self._groups, -1, x.shape[1])[:, :, : features + 1]
-        return _Buffer(x[:, :features].view(rows.shape), x[:, :features], whole)
+        return self._x
 
     def training(self, on: bool) -> None:
         """The same in both."""
@@ -146,12 +128,3 @@ class StackedPolicies:
             part = value.reshape(self._groups, self._policies, -1, value.shape[-1])[group, policy]  # (units, inputs)
             tensors[name] = part.squeeze(-1) if name.endswith(".bias") else part
         return {name: value.cpu().numpy().copy() for name, value in tensors.items()}
-
-
-def is_stackable(spec: NetworkSpec) -> bool:
-    """Whether the network is linear layers with ReLU between them."""
-    with torch.device("meta"):  # shapes without memory
-        body = list(build_network(spec).body.children())
-    expected = [nn.Flatten, nn.Linear, *([nn.ReLU, nn.Linear] * (len(body) // 2 - 1))]
-    biased = all(layer.bias is not None for layer in body if isinstance(layer, nn.Linear))
-    return [type(layer) for layer in body] == expected and biased

@@ -8,7 +8,6 @@ from torch import Tensor
 
 from s2bl_cli.contract.tensor_files import Tensors
 
-Inputs = tuple[Tensor, Tensor]  # rows and logged actions of a step, laid out as the policies take them
 Backward = Callable[[Tensor], None]  # sets the gradients, given the slopes in what the forward pass returned
 
 
@@ -18,12 +17,10 @@ class TrainablePolicies(Protocol):
     shape: tuple[int, int]  # G, C
     parameters: list[Tensor]  # each a tensor whose elements are those of the G·C policies, one after another
 
-    def inputs(self, index: Tensor, action: Tensor) -> list[Inputs]:
-        """The rows and their actions (steps, G, rows) laid out, for all steps at once."""
-
-    def forward(self, context: Tensor, inputs: Inputs, *, all_actions: bool) -> tuple[Tensor, Backward]:
+    def forward(self, context: Tensor, index: Tensor, action: Tensor, *, all_actions: bool) -> tuple[Tensor, Backward]:
         """log π(aᵢ|xᵢ): (G, C, rows), or log π(·|xᵢ) of all actions: (G, C, rows, actions); and its backward pass.
 
+        `index`: rows of `context`, those of the groups after one another: (G·rows,). `action`: (G, 1, 1, rows).
         Call the backward pass at most once, before the next forward pass: both reuse memory.
         """
 

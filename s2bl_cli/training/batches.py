@@ -27,7 +27,6 @@ from s2bl_cli.objectives.terms import (
     Regulariser,
     Risk,
 )
-from s2bl_cli.policies.trainable import Inputs, TrainablePolicies
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import Statistics, TrainingData, TrainRows
 from s2bl_cli.training.expected_rewards import ExpectedRewards
@@ -103,17 +102,13 @@ def rows_on_device(
     )
 
 
-class Order(NamedTuple):
-    """Where a step's rows come from, besides the rows themselves."""
+Key = tuple[int, int, int]  # seed, epoch and part: the order of rows follows from it
 
-    seeds: Sequence[int]  # one per fold
-    epoch: int
-    part: int
 
-    def of(self, fold: int, term: int, rows: int) -> Tensor:
-        """A shuffle of so many rows. On the CPU, so that it is the same on every device."""
-        key = np.random.SeedSequence((self.seeds[fold], self.epoch, self.part, term)).generate_state(1)[0]
-        return torch.randperm(rows, generator=torch.Generator().manual_seed(int(key)), device="cpu")
+def order_of(rows: int, key: Key, term: int) -> Tensor:
+    """A shuffle of so many rows. On the CPU, so that it is the same on every device."""
+    seed = np.random.SeedSequence((*key, term)).generate_state(1)[0]
+    return torch.randperm(rows, generator=torch.Generator().manual_seed(int(seed)), device="cpu")
 
 
 class Sample(NamedTuple):
@@ -130,40 +125,40 @@ def sample(
     rows: Rows,
     steps: int,
     batch_size: int,
-    order: Order,
+    keys: Sequence[Key],
     *,
     mixed: bool,
     reg_on_known: bool,
     has_risk: bool,
     has_regulariser: bool,
 ) -> Sample:
-    """Draw the batches of a part."""
+    """Draw the batches of a part. `keys`: one per fold."""
     if mixed and (has_risk or has_regulariser):
         # Both terms on the known rows: batches of them. Else batches of all rows.
         on_known = has_regulariser and reg_on_known
         everywhere = torch.arange(len(rows.action), device=rows.p.device)
-        source = rows.regularised if on_known else (everywhere,) * len(order.seeds)
-        index = _batches(source, steps, batch_size, order, KNOWN, rows.p.device)
+        source = rows.regularised if on_known else (everywhere,) * len(keys)
+        index = _batches(source, steps, batch_size, keys, KNOWN, rows.p.device)
         return Sample(
             index, index.shape[-1] if has_risk else 0, 0 if has_regulariser else index.shape[-1], not on_known
         )
-    known = _batches(rows.known if has_risk else (), steps, batch_size, order, KNOWN, rows.p.device)
+    known = _batches(rows.known if has_risk else (), steps, batch_size, keys, KNOWN, rows.p.device)
     # The known rows are among the regularised ones or the other way round, so as many are the same.
     if has_risk and has_regulariser and list(map(len, rows.known)) == list(map(len, rows.regularised)):
         return Sample(known, known.shape[-1], 0)
     on_rows = rows.regularised if has_regulariser else ()
-    regularised = _batches(on_rows, steps, batch_size, order, REGULARISED, rows.p.device)
+    regularised = _batches(on_rows, steps, batch_size, keys, REGULARISED, rows.p.device)
     return Sample(torch.cat([known, regularised], dim=-1), known.shape[-1], known.shape[-1])
 
 
 def _batches(
-    rows: Sequence[Tensor], steps: int, batch_size: int, order: Order, term: int, device: torch.device
+    rows: Sequence[Tensor], steps: int, batch_size: int, keys: Sequence[Key], term: int, device: torch.device
 ) -> Tensor:
     """(steps, G, rows), as many rows as the smallest fold allows; none where a fold has none."""
     size = min((batch_size, *map(len, rows))) if rows else 0
     if size == 0:
-        return torch.empty(steps, len(order.seeds), 0, dtype=torch.int64, device=device)
-    shuffled = [indices[order.of(g, term, len(indices)).to(indices.device)] for g, indices in enumerate(rows)]
+        return torch.empty(steps, len(keys), 0, dtype=torch.int64, device=device)
+    shuffled = [indices[order_of(len(indices), key, term).to(device)] for indices, key in zip(rows, keys, strict=True)]
     return torch.stack([in_turn(indices, steps, size) for indices in shuffled], dim=1)
 
 
@@ -181,8 +176,8 @@ class Batch(NamedTuple):
     """The rows of a step. What the terms see of the policies is filled in by `Forward`."""
 
     context: Tensor  # of the whole part: (rows of the part, *shape)
-    inputs: Inputs
-    action: Tensor  # (G, rows)
+    rows: Tensor  # (G·rows,) of them
+    action: Tensor  # (G, 1, 1, rows)
     known: KnownBatch  # the risk's rows, the first ones of the step
     regularised: AnyBatch  # the regulariser's, from its `first` on
 
@@ -205,7 +200,8 @@ class Batches:
 
     @property
     def per_epoch(self) -> int:
-        return self.data.steps_per_epoch(self.settings.batch_size)
+        """Full batches over all train rows, at least one: the same for every objective, so comparisons are fair."""
+        return max(1, self.data.statistics.rows // self.settings.batch_size)
 
     def rows(self, epoch: int) -> Iterator[Rows]:
         """The rows of an epoch on the device: all of them, which stay there, or part by part."""
@@ -226,7 +222,7 @@ class Batches:
             weighting=self.expected if REWARD_WEIGHT in self.needs else (),
         )
 
-    def epoch(self, epoch: int, start: int, policies: TrainablePolicies) -> Iterator[tuple[int, Batch]]:
+    def epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
         """The steps of an epoch from `start` on, with their numbers. Steps whose rows no term sees are left out."""
         size, seen = self.settings.batch_size, 0
         for number, rows in enumerate(self.rows(epoch)):
@@ -238,19 +234,19 @@ class Batches:
                     rows,
                     after - first,
                     size,
-                    Order([fold.seed for fold in self.folds], epoch, number),
+                    [(fold.seed, epoch, number) for fold in self.folds],
                     mixed=self.settings.sampling == "mixed",
                     reg_on_known=self.settings.reg_rows == "known",
                     has_risk=LOG_PI in self.risk.needs,
                     has_regulariser=bool({LOG_PI, LOG_POLICY} & set(self.regulariser.needs)),
                 )
                 if drawn.rows.shape[-1] or PRIOR in self.needs:
-                    steps = enumerate(_gathered(rows, drawn, policies), first)
+                    steps = enumerate(_gathered(rows, drawn), first)
                     yield from ((step, batch) for step, batch in steps if step >= start)
             del rows  # or a part of a stream would be held until two more are read
 
 
-def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterator[Batch]:
+def _gathered(rows: Rows, drawn: Sample) -> Iterator[Batch]:
     """The batches of all steps, gathered at once: one by one it costs as much as a small product."""
     action = rows.action[drawn.rows]  # (steps, G, rows)
     known, regularised = drawn.rows[..., : drawn.known], drawn.rows[..., drawn.regularised :]
@@ -262,8 +258,8 @@ def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterato
         return values.expand(*index.shape[:2], -1).gather(2, index).unsqueeze(2).unbind()
 
     columns = zip(
-        policies.inputs(drawn.rows, action),
-        action.unbind(),
+        drawn.rows.flatten(1).unbind(),
+        action[:, :, None, None].unbind(),
         gathered(rows.p, known),
         gathered(rows.c, known),
         gathered(rows.feedback_weight if drawn.weighted else None, known),
@@ -273,10 +269,10 @@ def _gathered(rows: Rows, drawn: Sample, policies: TrainablePolicies) -> Iterato
         gathered(rows.reward_weight, regularised),
         strict=True,
     )
-    for inputs, chosen, known_p, c, weight, index, p, action_weight, reward_weight in columns:
-        pi0 = NOT_NEEDED if rows.pi0 is None else rows.pi0[index].unsqueeze(1)  # too large for all steps at once
+    for index, logged, known_p, c, weight, on_rows, p, action_weight, reward_weight in columns:
+        pi0 = NOT_NEEDED if rows.pi0 is None else rows.pi0[on_rows].unsqueeze(1)  # too large for all steps at once
         of_risk = KnownBatch(NOT_NEEDED, known_p, c, weight)
         of_regulariser = AnyBatch(
             NOT_NEEDED, p, action_weight, reward_weight, NOT_NEEDED, pi0, NOT_NEEDED, drawn.regularised
         )
-        yield Batch(rows.context, inputs, chosen, of_risk, of_regulariser)
+        yield Batch(rows.context, index, logged, of_risk, of_regulariser)

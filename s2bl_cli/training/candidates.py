@@ -68,7 +68,7 @@ def grid(settings: TrainSettings) -> list[Point]:
 
 def candidates_of(settings: TrainSettings, fold: Fold, costs: Costs) -> list[Candidate]:
     """The grid in numbers. `costs`: the known ones that policies of the fold may see."""
-    declared = {h.name: h for h in settings.declared}
+    declared = settings.declared
     values = [
         dict(zip(point, numbers, strict=True))
         for point in grid(settings)

@@ -180,10 +180,6 @@ class TrainingData:
         propensities = (part.rows.propensity.astype(np.float64) for part in self.scan(contexts=False))
         return sum(float(function(p).sum()) for p in propensities) / self.statistics.rows
 
-    def steps_per_epoch(self, batch_size: int) -> int:
-        """Full batches over all train rows, at least one: the same for every learner, so comparisons are fair."""
-        return max(1, self.statistics.rows // batch_size)
-
     def _check_row_groups(self) -> None:
         largest = max((group.rows for group in self._log.row_groups), default=0) * self._row_bytes
         if largest > _MOST_PARTS * PART_BYTES:

@@ -4,18 +4,20 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import groupby
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.objectives.hyperparameters import NU, Values
 from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Objective, Regulariser, Risk
 from s2bl_cli.policies.network import PolicyNetwork, build_network, network_from, on_device, parameter_count
 from s2bl_cli.policies.single import SinglePolicy, is_bf16
-from s2bl_cli.policies.stacked import StackedPolicies, is_stackable
+from s2bl_cli.policies.stacked import STACKABLE, StackedPolicies
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SELECTORS
 from s2bl_cli.training.batches import Batches
@@ -26,7 +28,7 @@ from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.loop import TrainState, check_finite
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.validation import HeldOutPredictions, Result, Tracker, fold_models
+from s2bl_cli.training.validation import HeldOutPredictions, Tracker, fold_models
 
 Stack = list[list[Candidate]]  # by fold: policies that take their steps together
 
@@ -50,7 +52,7 @@ class GradientLearner:
         self._risk = risk or settings.risk_term
         self._regulariser = regulariser or settings.regulariser_term
 
-    def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[Result]:
+    def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[tuple[Candidate, Result]]:
         settings = self._settings
         if self._regulariser.needs and not any(candidate.hyperparameters["lam"] for candidate in candidates):
             # λ = 0: the regulariser has no effect.
@@ -69,11 +71,9 @@ class GradientLearner:
     def _stacks(self, data: TrainingData, candidates: Sequence[Candidate], *, alone: bool) -> list[Stack]:
         """Those that can be stacked go together, as far as memory allows. Seeds with fewer known rows than a batch go
         by themselves: their smaller batch would be everyone's, and no policy what it would be alone."""
-        if alone or not is_stackable(self._spec):
+        if alone or self._spec.model not in STACKABLE:
             return [[[candidate]] for candidate in candidates]
-        by_fold: dict[Fold, list[Candidate]] = {}
-        for candidate in candidates:
-            by_fold.setdefault(candidate.fold, []).append(candidate)
+        by_fold = {fold: list(of_fold) for fold, of_fold in groupby(candidates, lambda candidate: candidate.fold)}
         batch_of: dict[int, int] = {}  # a seed's
         for fold in by_fold:
             learned = data.statistics.learned_count(fold)
@@ -87,7 +87,7 @@ class GradientLearner:
 
     def _fit_stack(
         self, data: TrainingData, stack: Stack, run: Run, bf16: bool, epochs_before: int, advance: Any
-    ) -> Iterator[Result]:
+    ) -> Iterator[tuple[Candidate, Result]]:
         settings, folds = self._settings, [row[0].fold for row in stack]
         key = stack[0][0].key
         batches = Batches(
@@ -106,11 +106,11 @@ class GradientLearner:
         objective = self._objective(data, stack, run.device)
         tracker = self._tracker(batches, stack, run.device)
         state = TrainState(policies, optimizer)
-        saved = run.saved_fit(key)
-        if saved is not None:
+        saved = run.checkpoint.progress.current
+        if saved is not None and (saved.stage, saved.key) == (run.stage, key):
             run.checkpoint.expect(state.matches(saved) and tracker.matches(saved.results))
             state.load(saved)
-            tracker.load(saved.results)
+            tracker.results = saved.results
 
         rows = batches.per_epoch * settings.batch_size
         nu = min(candidate.hyperparameters.get("nu") or 0.0 for row in stack for candidate in row)
@@ -119,21 +119,21 @@ class GradientLearner:
             try:
                 metrics = state.train_epoch(batches, objective, prior, run.should_stop)
             except Interrupted:
-                run.keep(state.saved(run.stage, key, tracker.saved()))
+                run.checkpoint.progress.current = state.saved(run.stage, key, tracker.results)
                 raise
             check_finite(metrics, state.epoch, settings.lr, nu)
             tracker.epoch_done(state.epoch, metrics, policies)
             rate = rows / max(time.monotonic() - started_at, 1e-9)
             advance(epochs_before + state.epoch, f"loss {metrics['loss'].mean().item():.4f} {rate:,.0f} rows/s")
             if run.checkpoint.is_due(state.epoch):
-                run.keep(state.saved(run.stage, key, tracker.saved()))
+                run.checkpoint.progress.current = state.saved(run.stage, key, tracker.results)
                 run.checkpoint.write()
-        yield from tracker.results(state.epoch, policies)
+        yield from tracker.finished(state.epoch, policies)
 
     def _policies(
         self, starts: Sequence[PolicyNetwork], policies: int, *, bf16: bool, compiled: bool
     ) -> TrainablePolicies:
-        if is_stackable(self._spec) and not bf16 and not compiled:
+        if self._spec.model in STACKABLE and not bf16 and not compiled:
             return StackedPolicies(starts, policies)
         return SinglePolicy(starts[0], bf16=bf16, compiled=compiled)
 
@@ -202,10 +202,8 @@ def start_network(spec: NetworkSpec, data: TrainingData, seed: int, run: Run) ->
     parameters are comparable."""
     torch.manual_seed(seed)
     network = build_network(spec)
-    if run.prior is None:
-        network.standardise_with(data.statistics.shift, data.statistics.scale)
-    else:
-        network.standardise_with(*(run.prior.policy.tensors[name] for name in ("shift", "scale")))
+    tensors = vars(data.statistics) if run.prior is None else run.prior.policy.tensors
+    network.standardise_with(tensors["shift"], tensors["scale"])
     return on_device(network, run.device)
 
 

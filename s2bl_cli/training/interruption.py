@@ -4,7 +4,6 @@ import contextlib
 import signal
 from collections.abc import Callable, Iterator
 from types import FrameType
-from typing import Any
 
 
 class Interrupted(Exception):  # noqa: N818 (not an error: the user asked for it)
@@ -18,24 +17,18 @@ def noted_signals() -> Iterator[Callable[[], bool]]:
     A run that stops by `Interrupted` then ends as the signal would have ended it. A second signal ends it at once.
     """
     received: list[int] = []
-    handlers: dict[int, Any] = {}
+    with contextlib.ExitStack() as previous_handlers:
 
-    def restore_handlers() -> None:
-        for number, handler in handlers.items():
-            signal.signal(number, handler)
+        def note(number: int, frame: FrameType | None) -> None:
+            received.append(number)
+            previous_handlers.close()
 
-    def note(number: int, frame: FrameType | None) -> None:
-        received.append(number)
-        restore_handlers()
-
-    for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-        number = getattr(signal, name, None)
-        if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
-            handlers[number] = signal.signal(number, note)
-    try:
-        yield lambda: bool(received)
-    except Interrupted:
-        signal.raise_signal(received[0])
-        raise
-    finally:
-        restore_handlers()
+        for name in ("SIGINT", "SIGTERM", "SIGHUP"):
+            number = getattr(signal, name, None)  # Windows has no SIGHUP
+            if number is not None and signal.getsignal(number) not in (signal.SIG_IGN, None):
+                previous_handlers.callback(signal.signal, number, signal.signal(number, note))
+        try:
+            yield lambda: bool(received)
+        except Interrupted:
+            signal.raise_signal(received[0])
+            raise

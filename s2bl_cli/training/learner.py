@@ -3,6 +3,7 @@
 `gradient_learner.py` implements it. A learner in closed form can too.
 """
 
+import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,7 +15,7 @@ import torch
 from s2bl_cli.console import Console
 from s2bl_cli.contract.checkpoints import (
     Progress,
-    SavedFit,
+    Result,
     damaged_checkpoint,
     read_checkpoint,
     write_checkpoint,
@@ -25,7 +26,6 @@ from s2bl_cli.contract.tensor_files import Layout, layout_of
 from s2bl_cli.training.candidates import Candidate
 from s2bl_cli.training.data import TrainingData
 from s2bl_cli.training.settings import TrainSettings
-from s2bl_cli.training.validation import Result, result_from
 
 
 class Learner(Protocol):
@@ -33,7 +33,9 @@ class Learner(Protocol):
 
     def __init__(self, settings: TrainSettings, spec: NetworkSpec) -> None: ...
 
-    def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: "Run") -> Iterator[Result]:
+    def fit(
+        self, data: TrainingData, candidates: Sequence[Candidate], run: "Run"
+    ) -> Iterator[tuple[Candidate, Result]]:
         """A result for each of `run.unfinished(candidates)`, in any order.
 
         A candidate must not learn from known rows that its fold holds out; its result predicts on them.
@@ -50,7 +52,7 @@ class Checkpoint:
     """
 
     def __init__(
-        self, path: str | None = None, *, every_epochs: int | None = None, every_minutes: float | None = None
+        self, path: str | None = None, *, every_epochs: int | None = None, every_minutes: float = math.inf
     ) -> None:
         self.path = path
         self._every_epochs, self._every_minutes = every_epochs, every_minutes
@@ -82,11 +84,9 @@ class Checkpoint:
             raise damaged_checkpoint(str(self.path))
 
     def is_due(self, epoch: int) -> bool:
-        if self.path is None:
-            return False
         minutes = (time.monotonic() - self._written_at) / 60
         by_epochs = self._every_epochs is not None and epoch % self._every_epochs == 0
-        return by_epochs or (self._every_minutes is not None and minutes >= self._every_minutes)
+        return self.path is not None and (by_epochs or minutes >= self._every_minutes)
 
     def write(self) -> None:
         if self.path is not None and self._run is not None:
@@ -110,28 +110,17 @@ class Run:
     console: Console = field(default_factory=lambda: Console(quiet=True))
     compiled: bool = False
     prior: LoadedPolicy | None = None
-    keeps_tensors: bool = True  # else results are for selecting only
+    keeps_tensors: bool = True  # else results are for selection only
 
     def fit(self, learner: Learner, data: TrainingData, candidates: Sequence[Candidate]) -> list[Result]:
         """Fit what is not finished yet; the results of all candidates, in their order."""
         finished = self.checkpoint.progress.finished.setdefault(self.stage, {})
-        results = {c.key: result_from(c, finished[c.key]) for c in candidates if c.key in finished}
-        self.checkpoint.expect(all(bool(result.tensors) == self.keeps_tensors for result in results.values()))
-        for result in learner.fit(data, candidates, self):
-            results[result.candidate.key] = result
-            finished[result.candidate.key] = result.saved(with_tensors=self.keeps_tensors)
-        return [results[candidate.key] for candidate in candidates]
+        self.checkpoint.expect(all(bool(result.tensors) == self.keeps_tensors for result in finished.values()))
+        for candidate, result in learner.fit(data, candidates, self):
+            result.tensors = result.tensors if self.keeps_tensors else {}
+            finished[candidate.key] = result
+        return [finished[candidate.key] for candidate in candidates]
 
     def unfinished(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         done = self.checkpoint.progress.finished.get(self.stage, {})
         return [candidate for candidate in candidates if candidate.key not in done]
-
-    def saved_fit(self, key: str) -> SavedFit | None:
-        """The state of these candidates, if the checkpoint was written during their training."""
-        current = self.checkpoint.progress.current
-        is_current = current is not None and (current.stage, current.key) == (self.stage, key)
-        return current if is_current else None
-
-    def keep(self, state: SavedFit) -> None:
-        """Put the state of the current candidates into the checkpoint, which is written when the run is interrupted."""
-        self.checkpoint.progress.current = state

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from s2bl_cli.contract.checkpoints import SavedFit, SavedResult, SavedSum
+from s2bl_cli.contract.checkpoints import Result, SavedFit, SavedSum
 from s2bl_cli.contract.tensor_files import Tensors, layout_of
 from s2bl_cli.errors import RunError
-from s2bl_cli.objectives.terms import LOG_POLICY, AnyBatch, KnownBatch, Objective, Seen, Term
+from s2bl_cli.objectives.terms import LOG_POLICY, Objective, Seen, Term
 from s2bl_cli.policies.optimizers import Optimizer
 from s2bl_cli.policies.trainable import TrainablePolicies, backward_distance, distance
 from s2bl_cli.registry import SCHEDULES
@@ -26,43 +26,36 @@ class Forward:
     def __init__(
         self, policies: TrainablePolicies, batch: Batch, needs: Sequence[str], prior: Sequence[Tensor] | None
     ) -> None:
-        self._policies, self._batch, self._prior = policies, batch, prior
-        self.log_pi, self.log_policy = batch.known.p, NOT_NEEDED  # if no row is seen
+        self._policies, self._prior, self._action = policies, prior, batch.action
+        log_pi, self._log_policy = batch.known.p, NOT_NEEDED  # if no row is seen
         if batch.action.shape[-1]:
             all_actions = LOG_POLICY in needs
-            self.log_pi, self._backward = policies.forward(batch.context, batch.inputs, all_actions=all_actions)
+            log_pi, self._backward = policies.forward(batch.context, batch.rows, batch.action, all_actions=all_actions)
             if all_actions:
-                self.log_policy = self.log_pi  # (G, C, rows, actions)
-                self.log_pi = self.log_policy.gather(-1, self._chosen()).squeeze(-1)  # (G, C, rows)
-
-    def known(self) -> KnownBatch:
-        """The risk's rows."""
-        batch = self._batch.known
-        return batch._replace(log_pi=self.log_pi.narrow(-1, batch.first, batch.p.shape[-1]))
-
-    def regularised(self) -> AnyBatch:
-        """The regulariser's rows."""
-        batch = self._batch.regularised
-        first, rows = batch.first, batch.p.shape[-1]
-        return batch._replace(
-            log_pi=self.log_pi.narrow(-1, first, rows),
-            log_policy=NOT_NEEDED if self.log_policy is None else self.log_policy.narrow(2, first, rows),
-            distance=NOT_NEEDED if self._prior is None else distance(self._policies, self._prior),  # (G, C)
+                self._log_policy = log_pi  # (G, C, rows, actions)
+                log_pi = log_pi.gather(-1, self._chosen()).squeeze(-1)  # (G, C, rows)
+        first, rows = batch.regularised.first, batch.regularised.p.shape[-1]
+        self.known = batch.known._replace(log_pi=log_pi.narrow(-1, 0, batch.known.p.shape[-1]))
+        self.regularised = batch.regularised._replace(
+            log_pi=log_pi.narrow(-1, first, rows),
+            log_policy=NOT_NEEDED if self._log_policy is None else self._log_policy.narrow(2, first, rows),
+            distance=NOT_NEEDED if prior is None else distance(policies, prior),  # (G, C)
         )
 
     def backward(self, slope: dict[Seen, Tensor]) -> None:
         """Set the policies' gradients from the loss's slope in what was seen."""
-        of_distance = slope.pop(("distance", self._batch.regularised.first), None)
-        if self.log_policy is not None:
+        of_distance = slope.pop(("distance", self.regularised.first), None)
+        if self._log_policy is not None:
             self._backward(self._policy_slope(slope))
         elif slope:
-            self._backward(torch.cat([tensor for _, tensor in sorted(slope.items())], dim=-1))
+            by_rows = [tensor for _, tensor in sorted(slope.items())]
+            self._backward(torch.cat(by_rows, dim=-1) if len(by_rows) > 1 else by_rows[0])
         if self._prior is not None and of_distance is not None:
             backward_distance(self._policies, self._prior, of_distance)
 
     def _policy_slope(self, slope: dict[Seen, Tensor]) -> Tensor:
         """The slopes in log π(·|x): those of terms that see all actions, and of terms that see the logged one."""
-        whole = torch.zeros_like(self.log_policy)
+        whole = torch.zeros_like(self._log_policy)
         for (name, first), tensor in slope.items():
             rows = slice(first, first + tensor.shape[2])
             if name == LOG_POLICY:
@@ -73,7 +66,7 @@ class Forward:
 
     def _chosen(self) -> Tensor:
         """The logged actions as places in log π(·|x): (G, C, rows, 1)."""
-        return self._batch.action[:, None, :, None].expand(-1, self.log_policy.shape[1], -1, 1)
+        return self._action.transpose(2, 3).expand(-1, self._policies.shape[1], -1, 1)
 
 
 @dataclass
@@ -97,8 +90,11 @@ class Sums:
 
     def metrics(self, lam: float | Tensor) -> Metrics:
         """The means. The one device sync of the epoch."""
-        names = [name for name in ("risk", "regulariser") if name in self.totals]
-        means: Metrics = {name: (self.totals[name].mean(-1) / self.steps[name]).cpu() for name in names}
+        means: Metrics = {
+            name: (self.totals[name].mean(-1) / self.steps[name]).cpu()
+            for name in ("risk", "regulariser")
+            if name in self.totals
+        }
         weight = lam.cpu() if isinstance(lam, Tensor) else lam
         nothing = torch.zeros(1, 1, device="cpu")
         return {"loss": means.get("risk", nothing) + weight * means.get("regulariser", nothing), **means}
@@ -125,12 +121,12 @@ class TrainState:
         settings, needs, per_epoch = batches.settings, batches.needs, batches.per_epoch
         schedule = SCHEDULES.load(settings.schedule)
         self.policies.training(True)
-        for step, batch in batches.epoch(self.epoch, self.step, self.policies):
+        for step, batch in batches.epoch(self.epoch, self.step):
             if should_stop():
                 raise Interrupted
             seen = Forward(self.policies, batch, needs, prior)  # log π of the batch's rows: (G, C, rows)
-            risk = objective.risk(seen.known())
-            regulariser = objective.regulariser(seen.regularised())
+            risk = objective.risk(seen.known)
+            regulariser = objective.regulariser(seen.regularised)
 
             loss = risk + objective.lam * regulariser  # the only place where λ weighs the gradient
 
@@ -163,7 +159,7 @@ class TrainState:
         self.sums = Sums(totals, {name: term.steps for name, term in saved.sums.items()})
         self.epoch, self.step = saved.epoch, saved.step
 
-    def saved(self, stage: str, key: str, results: dict[str, SavedResult]) -> SavedFit:
+    def saved(self, stage: str, key: str, results: dict[str, Result]) -> SavedFit:
         """For a checkpoint."""
         totals = _arrays(self.sums.totals)
         sums = {name: SavedSum(total=total, steps=self.sums.steps[name]) for name, total in totals.items()}

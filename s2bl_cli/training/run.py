@@ -5,9 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import torch
 
 from s2bl_cli.console import Console
+from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.lineage import Step, step_of
 from s2bl_cli.contract.logs.reading import Log
@@ -24,7 +26,7 @@ from s2bl_cli.training.data import TrainingData, needs_streaming
 from s2bl_cli.training.interruption import Interrupted, noted_signals
 from s2bl_cli.training.learner import Checkpoint, Learner, Run
 from s2bl_cli.training.settings import RunOptions, TrainSettings, check_rules
-from s2bl_cli.training.validation import Curve, HeldOut, Result, Selector, joined
+from s2bl_cli.training.validation import Selector
 
 _COLUMNS = ("context", "action", "propensity", "cost", "split")  # never `label`
 
@@ -36,7 +38,7 @@ class TrainedPolicy:
     policy: Policy
     candidate: Candidate
     estimate: float | None
-    curve: Curve
+    curve: list[tuple[int, str, float]]  # epoch, quantity, value
 
     @property
     def seed(self) -> int:
@@ -53,8 +55,7 @@ class TrainedPolicy:
 
     def described(self, settings: TrainSettings) -> str:
         """`seed 0, λ 0.3, ν 0.001, selected by snips 0.71`, for people."""
-        symbols = {h.name: h.symbol for h in settings.declared}
-        parts = [f"{symbols[name]} {value:g}" for name, value in self.hyperparameters.items()]
+        parts = [f"{settings.declared[name].symbol} {value:g}" for name, value in self.hyperparameters.items()]
         selected = "" if self.estimate is None else f", selected by {settings.selector} {self.estimate:.4f}"
         return ", ".join([f"seed {self.seed}", *parts]) + selected
 
@@ -79,46 +80,47 @@ class TrainingRun:
         candidates = [candidate for fold in folds_of(settings) for candidate in self._candidates(data, fold)]
         choosing = run if settings.folds is None else replace(run, stage="choosing", keeps_tensors=False)
         results = choosing.fit(learner, data, candidates)
-        estimates: dict[int, float] = {}
-        if settings.select is not None:
-            selected, estimates = self._selected(results)
-            results = [result for result in results if selected[result.candidate.fold.seed] == result.candidate.number]
+        selected, estimates = ({}, {}) if settings.select is None else self._selected(candidates, results)
         if settings.folds is not None:
             candidates = [self._candidates(data, Fold(seed))[number] for seed, number in selected.items()]
             results = run.fit(learner, data, candidates)
         return [
             TrainedPolicy(
-                self._policy(result, data, spec),
-                result.candidate,
-                estimates.get(result.candidate.fold.seed),
+                self._policy(candidate, result, data, spec),
+                candidate,
+                estimates.get(candidate.fold.seed),
                 result.curve,
             )
-            for result in results
+            for candidate, result in zip(candidates, results, strict=True)
+            if selected.get(candidate.fold.seed, candidate.number) == candidate.number
         ]
 
     def _candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
         self._check_fold(data, fold)
         return candidates_of(self.settings, fold, data.statistics.known.c[data.statistics.learned(fold)])
 
-    def _selected(self, results: Sequence[Result]) -> tuple[dict[int, int], dict[int, float]]:
+    def _selected(
+        self, candidates: Sequence[Candidate], results: Sequence[Result]
+    ) -> tuple[dict[int, int], dict[int, float]]:
         """For each seed the number of the best candidate (the first of equals), and its estimate on all rows that the
         seed's folds held out."""
-        held_out: dict[tuple[int, int], list[HeldOut]] = {}  # by seed and number
-        for result in results:
+        held_out: dict[tuple[int, int], list[Any]] = {}  # by seed and number
+        for candidate, result in zip(candidates, results, strict=True):
             if result.held_out is not None:
-                held_out.setdefault((result.candidate.fold.seed, result.candidate.number), []).append(result.held_out)
+                held_out.setdefault((candidate.fold.seed, candidate.number), []).append(result.held_out)
         selector: Selector = SELECTORS.load(self.settings.selector)
-        values = {key: selector(joined(parts)) for key, parts in held_out.items()}
         selected: dict[int, int] = {}
-        for seed, number in values:
-            if values[seed, number] > values.get((seed, selected.get(seed, -1)), -math.inf):
-                selected[seed] = number
+        estimates: dict[int, float] = {}
+        for (seed, number), parts in held_out.items():
+            estimate = selector(np.concatenate(parts, axis=1))
+            if estimate > estimates.get(seed, -math.inf):
+                selected[seed], estimates[seed] = number, estimate
         if len(selected) < len(self.settings.seed_list):
             raise SettingError(
                 f"--select {self.settings.selector}: no held-out row has any weight to select by; hold out more with "
                 f"--holdout"
             )
-        return selected, {seed: values[seed, number] for seed, number in selected.items()}
+        return selected, estimates
 
     # --- data, model and lineage ---
 
@@ -153,12 +155,12 @@ class TrainingRun:
     def _sources(self) -> Any:
         return self.log.sources if self.prior is None else (*self.log.sources, self.prior.source)
 
-    def _policy(self, result: Result, data: TrainingData, spec: NetworkSpec) -> Policy:
+    def _policy(self, candidate: Candidate, result: Result, data: TrainingData, spec: NetworkSpec) -> Policy:
         """The policy with its lineage: the settings that would train it alone, with its seed and hyperparameters."""
         settings = self.settings
         alone = recorded(settings) | self.log.recorded_names | ({"stream": "on"} if data.streamed else {})
-        alone |= {"seed": result.candidate.fold.seed, "seeds": None}
-        numbers = {flag(name)[2:]: value for name, value in result.candidate.hyperparameters.items()}
+        alone |= {"seed": candidate.fold.seed, "seeds": None}
+        numbers = {flag(name)[2:]: value for name, value in candidate.hyperparameters.items()}
         alone |= {name: value for name, value in numbers.items() if name in alone}
         if settings.folds is not None or settings.patience is None:
             alone |= {"folds": None, "select": None, "select-on": "sampled", "holdout": settings.held_share or None}
@@ -169,7 +171,7 @@ class TrainingRun:
             lineage=step_of("train", alone, self._sources()),
             tensors=result.tensors,
             action_names=self.log.spec.action_names,
-            asked=self._asked(result.candidate),
+            asked=self._asked(candidate),
         )
 
     def _asked(self, candidate: Candidate) -> dict[str, Any]:

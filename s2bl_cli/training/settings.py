@@ -200,7 +200,7 @@ class TrainSettings:
 
     def _hyperparameter_faults(self) -> list[str]:
         """Hyperparameters that the objective does not have are rejected."""
-        declared, known = {h.name: h for h in self.declared}, declared_hyperparameters()
+        declared, known = self.declared, declared_hyperparameters()
         faults: list[str] = []
         for name, text in self.hyperparameters.items():
             if name in declared:
@@ -241,8 +241,8 @@ class TrainSettings:
     def _fill_in_rest(self) -> None:
         """The other defaults spelled out, as a lineage keeps them."""
         cost_model = self.regulariser_term.cost_model or self.risk_term.cost_model
-        given = {h.name: self.hyperparameters.get(h.name, h.default_text) for h in self.declared}
-        unused = [h.name for h in self.declared if h.requires is not None and given[h.requires] is None]
+        given = {name: self.hyperparameters.get(name, h.default_text) for name, h in self.declared.items()}
+        unused = [name for name, h in self.declared.items() if h.requires is not None and given[h.requires] is None]
         texts = {name: text for name, text in given.items() if text is not None and name not in unused}
         preset = (_DEEP_PRESETS if self.deep else _PRESETS)[self.preset]
         self._set(
@@ -253,15 +253,14 @@ class TrainSettings:
         )
 
     def _check_choices(self) -> None:
-        seeds = () if self.seeds is None else numbers_in(self.seeds)
-        broken_seeds = [f"{seed:g}" for seed in seeds if seed != int(seed)]
+        broken_seeds = [f"{seed:g}" for seed in numbers_in(self.seeds or self.seed) if seed != int(seed)]
         policies = math.prod([len(self.seed_list), *map(len, self.points.values())])
         has_terms = self.risk_term.needs or (self.regulariser_term.needs and 0 not in self.points["lam"])
         without = "--lam 0" if self.regulariser_term.needs else f"--reg {self.reg}"
-        searched = [f"{flag(h.name)} {word}" for h in self.declared for word in h.searched
-                    if word in self.points[h.name]]  # fmt: skip
+        searched = [f"{flag(name)} {word}" for name, h in self.declared.items() for word in h.searched
+                    if word in self.points[name]]  # fmt: skip
         is_single = all(len(points) == 1 for points in self.points.values()) and not searched
-        several = ", ".join(flag(h.name) for h in self.declared)
+        several = ", ".join(map(flag, self.declared))
         selects, stops_early, has_folds = self.select is not None, self.patience is not None, self.folds is not None
         check_rules(
             (broken_seeds, f"--seeds must be whole numbers such as 0,1,2, found {', '.join(broken_seeds)}"),
@@ -320,21 +319,21 @@ class TrainSettings:
         return self._method.learner
 
     @property
-    def declared(self) -> tuple[Hyperparameter, ...]:
-        """The hyperparameters of the objective or method, each once, λ first."""
+    def declared(self) -> dict[str, Hyperparameter]:
+        """The hyperparameters of the objective or method by name, λ first."""
         of_method = self._method.hyperparameters if self.method is not None else ()
         weight = (lam(self.regulariser_term.default_lam),) if self.regulariser_term.needs else ()
         declared: dict[str, Hyperparameter] = {}
         for h in (*weight, *of_method, *self.risk_term.hyperparameters, *self.regulariser_term.hyperparameters):
             declared.setdefault(h.name, h)
-        return tuple(declared.values())
+        return declared
 
     @property
     def points(self) -> dict[str, tuple[float | str | None, ...]]:
         """Values of each hyperparameter: numbers, words whose numbers are computed from the known costs, or None."""
         return {
-            h.name: h.points(self.hyperparameters[h.name]) if h.name in self.hyperparameters else (h.default,)
-            for h in self.declared
+            name: h.points(self.hyperparameters[name]) if name in self.hyperparameters else (h.default,)
+            for name, h in self.declared.items()
         }
 
     @property
@@ -354,9 +353,8 @@ class TrainSettings:
     @property
     def held_share(self) -> float:
         """Fraction of the known rows held out; 0 with folds, which hold out none in the end."""
-        if self.holdout is not None:
-            return self.holdout
-        return 0.1 if self.folds is None and (self.select is not None or self.patience is not None) else 0.0
+        by_default = 0.1 if self.folds is None and (self.select is not None or self.patience is not None) else 0.0
+        return by_default if self.holdout is None else self.holdout
 
     @property
     def selector(self) -> str:

@@ -5,16 +5,16 @@ The estimates are numpy on a few numbers per row; `s2bl evaluate` has the same e
 
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import one_hot
 from torch.nn.utils.rnn import pad_sequence
 
-from s2bl_cli.contract.checkpoints import SavedResult
-from s2bl_cli.contract.tensor_files import Tensors
+from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import SELECTORS
 from s2bl_cli.reward_models.reward_model import Floats, RewardModel, fit_reward_model
@@ -27,11 +27,9 @@ _DELTA = 0.05  # of the lower bound
 _ROWS_AT_ONCE = 4096
 _CELLS_AT_ONCE = 1 << 24  # rows × policies × actions: 64 MB
 
-Curve = list[tuple[int, str, float]]  # epoch, quantity, value
-
 
 class HeldOut(NamedTuple):
-    """Predictions of one policy on the held-out rows: all (rows,)."""
+    """Predictions of one policy on the held-out rows, the columns of `Result.held_out`: all (rows,)."""
 
     weight: Floats  # π(a|x)/max(ν, p)
     cost: Floats
@@ -47,9 +45,9 @@ class Selector:
     needs_model: bool = False
     largest_cost: float = math.inf  # costs above it are refused
 
-    def __call__(self, held_out: HeldOut | None) -> float:
-        """−∞ if no rows are held out."""
-        return self.estimate(held_out) if held_out is not None and len(held_out.cost) else -math.inf
+    def __call__(self, held_out: Floats | None) -> float:
+        """From the columns of `HeldOut`. −∞ if no rows are held out."""
+        return self.estimate(HeldOut(*held_out)) if held_out is not None and held_out.size else -math.inf
 
 
 def snips(held_out: HeldOut) -> float:
@@ -85,37 +83,6 @@ SELECTORS_BY_NAME = {
 
 
 @dataclass(frozen=True)
-class Result:
-    """One trained policy."""
-
-    candidate: Candidate
-    tensors: Tensors
-    held_out: HeldOut | None  # on the rows held out, if any were
-    curve: Curve
-    best_epoch: int
-
-    def saved(self, *, with_tensors: bool = True) -> SavedResult:
-        """For a checkpoint."""
-        return SavedResult(
-            tensors=self.tensors if with_tensors else {},
-            held_out=None if self.held_out is None else np.asarray(self.held_out, np.float64),
-            curve=self.curve,
-            best_epoch=self.best_epoch,
-        )
-
-
-def result_from(candidate: Candidate, saved: SavedResult) -> Result:
-    """From a checkpoint."""
-    held_out = None if saved.held_out is None else HeldOut(*saved.held_out)
-    return Result(candidate, saved.tensors, held_out, saved.curve, saved.best_epoch)
-
-
-def joined(parts: Sequence[HeldOut]) -> HeldOut:
-    """The held-out rows of several folds or parts as one."""
-    return HeldOut(*(np.concatenate(columns) for columns in zip(*parts, strict=True)))
-
-
-@dataclass(frozen=True)
 class HeldOutPredictions:
     """Predictions of the policies of some folds on their held-out rows, for a selector."""
 
@@ -125,34 +92,33 @@ class HeldOutPredictions:
     argmax: bool
     actions: int
 
-    def __call__(self, policies: TrainablePolicies) -> list[list[HeldOut]]:
+    def __call__(self, policies: TrainablePolicies) -> list[Floats]:
+        """The columns of `HeldOut`, by fold: (C, 4, rows)."""
         parts = [self._columns(policies, rows) for rows in self.rows()]
-        by_fold = [np.concatenate(of_fold, axis=-1) for of_fold in zip(*parts, strict=True)]
-        return [[HeldOut(*columns) for columns in of_fold] for of_fold in by_fold]
+        return [np.concatenate(of_fold, axis=-1) for of_fold in zip(*parts, strict=True)]
 
     @torch.no_grad()
     def _columns(self, policies: TrainablePolicies, rows: Rows) -> list[Floats]:
-        """The columns of `HeldOut` for a part of the rows, by fold: (C, 4, rows)."""
+        """Of a part of the rows."""
         # All folds are predicted at once. The shorter ones are padded with the part's first row, and cut again.
         index = pad_sequence(list(rows.held_out), batch_first=True)  # (G, rows)
         expected = self._expected_costs(rows, index)
         nu = rows.p.new_tensor(self.nu).unsqueeze(-1)  # (G, C, 1)
         columns = [rows.p.new_empty(*policies.shape, len(HeldOut._fields), 0)]
         at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // (math.prod(policies.shape) * self.actions)))
-        policies.training(False)
+        policies.training(False)  # until the next epoch
         for start in range(0, index.shape[1], at_once):
             part = index[:, start : start + at_once]
-            action = rows.action[part]  # (G, rows)
-            (inputs,) = policies.inputs(part[None], action[None])
-            log_policy, _ = policies.forward(rows.context, inputs, all_actions=True)  # (G, C, rows, actions)
-            pi = _argmax(log_policy) if self.argmax else log_policy.exp()
+            action = rows.action[part][:, None, None]  # (G, 1, 1, rows)
+            log_policy, _ = policies.forward(rows.context, part.flatten(), action, all_actions=True)
+            # (G, C, rows, actions). The likeliest action is the first of equals.
+            pi = one_hot(log_policy.argmax(-1), self.actions).to(nu) if self.argmax else log_policy.exp()
             costs = expected[:, None, start : start + at_once].expand_as(pi)
-            chosen = action[:, None, :, None].expand(-1, pi.shape[1], -1, 1)
+            chosen = action.transpose(2, 3).expand(-1, pi.shape[1], -1, 1)
             weight = pi.gather(-1, chosen).squeeze(-1) / rows.p[part].unsqueeze(1).maximum(nu)
             # The true costs, not those that a cost model filled in: held-out rows have theirs.
             cost = rows.true_cost[part].unsqueeze(1).expand_as(weight)
             columns.append(torch.stack([weight, cost, (pi * costs).sum(-1), costs.gather(-1, chosen).squeeze(-1)], 2))
-        policies.training(True)
         whole = torch.cat(columns, dim=-1).cpu().numpy().astype(np.float64)  # (G, C, 4, rows)
         return [whole[g, :, :, : len(held_out)] for g, held_out in enumerate(rows.held_out)]
 
@@ -171,11 +137,6 @@ def fold_models(known: TrainRows, folds: Sequence[Fold], actions: int, device: t
     return [fit_reward_model(rows.context, rows.action, rows.cost, actions, device=device) for rows in learned]
 
 
-def _argmax(log_policy: Tensor) -> Tensor:
-    """1 at the most probable action (the first of equals), else 0."""
-    return torch.zeros_like(log_policy).scatter_(-1, log_policy.argmax(-1, keepdim=True), 1.0)
-
-
 class Tracker:
     """Follows the policies of a stack in training: their curves, and with patience the best epoch of each."""
 
@@ -189,52 +150,46 @@ class Tracker:
         self._predictions, self._name = predictions, selector
         self._selector: Selector = SELECTORS.load(selector)
         self._patience = math.inf if patience is None else patience
-        self._results = {
-            (g, c): Result(candidate, {}, None, [], 0)
-            for g, candidates in enumerate(stack)
-            for c, candidate in enumerate(candidates)
+        self._places = {(g, c): row[c] for g, row in enumerate(stack) for c in range(len(row))}
+        self.results = {
+            candidate.key: Result(tensors={}, held_out=None, curve=[], best_epoch=0)
+            for candidate in self._places.values()
         }
 
-    def in_patience(self, epoch: int) -> list[tuple[int, int]]:
-        """The policies that would still be in training after this epoch if they were alone."""
-        return [at for at, result in self._results.items() if epoch - result.best_epoch < self._patience]
+    def in_patience(self, epoch: int) -> list[tuple[int, int, Result]]:
+        """The policies, by place, that would still be in training after this epoch if they were alone."""
+        results = [(g, c, self.results[candidate.key]) for (g, c), candidate in self._places.items()]
+        return [(g, c, result) for g, c, result in results if epoch - result.best_epoch < self._patience]
 
     def epoch_done(self, epoch: int, metrics: Metrics, policies: TrainablePolicies) -> None:
         in_training = self.in_patience(epoch - 1)
         for name, values in metrics.items():
             by_policy = values.expand(policies.shape).tolist()
-            for g, c in in_training:
-                self._results[g, c].curve.append((epoch, name, by_policy[g][c]))
+            for g, c, result in in_training:
+                result.curve.append((epoch, name, by_policy[g][c]))
         if self._patience == math.inf or self._predictions is None:
             return
         predicted, state = self._predictions(policies), policies.state()
-        for g, c in in_training:
-            result, value = self._results[g, c], self._selector(predicted[g][c])
+        for g, c, result in in_training:
+            value = self._selector(predicted[g][c])
             result.curve.append((epoch, self._name, value))
             if value > self._selector(result.held_out):
-                tensors = policies.policy_tensors(state, g, c)
-                self._results[g, c] = replace(result, tensors=tensors, held_out=predicted[g][c], best_epoch=epoch)
+                result.tensors = policies.policy_tensors(state, g, c)
+                result.held_out, result.best_epoch = predicted[g][c], epoch
 
-    def results(self, epoch: int, policies: TrainablePolicies) -> Iterator[Result]:
-        """Of the current policies, or with patience of the best epoch of each."""
+    def finished(self, epoch: int, policies: TrainablePolicies) -> Iterator[tuple[Candidate, Result]]:
+        """The results of the current policies, or with patience of the best epoch of each."""
         predicted = None if self._predictions is None else self._predictions(policies)
         state = policies.state()
-        for (g, c), result in self._results.items():
+        for (g, c), candidate in self._places.items():
+            result = self.results[candidate.key]
             if not result.best_epoch:
-                tensors = policies.policy_tensors(state, g, c)
-                held_out = None if predicted is None else predicted[g][c]
-                result = replace(result, tensors=tensors, held_out=held_out, best_epoch=epoch)
-            yield result
+                result.tensors = policies.policy_tensors(state, g, c)
+                result.held_out = None if predicted is None else predicted[g][c]
+                result.best_epoch = epoch
+            yield candidate, result
 
-    def saved(self) -> dict[str, SavedResult]:
-        """For a checkpoint."""
-        return {result.candidate.key: result.saved() for result in self._results.values()}
-
-    def matches(self, saved: Mapping[str, SavedResult]) -> bool:
+    def matches(self, saved: Mapping[str, Result]) -> bool:
         """Whether these are results of the same candidates, with a policy from the first best epoch on."""
         complete = all(bool(result.tensors) == bool(result.best_epoch) for result in saved.values())
-        return complete and saved.keys() == {result.candidate.key for result in self._results.values()}
-
-    def load(self, saved: Mapping[str, SavedResult]) -> None:
-        for at, result in self._results.items():
-            self._results[at] = result_from(result.candidate, saved[result.candidate.key])
+        return complete and saved.keys() == self.results.keys()

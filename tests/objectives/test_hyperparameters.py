@@ -149,7 +149,7 @@ def test_methods_own_hyperparameters_are_declared_too(monkeypatch: pytest.Monkey
     monkeypatch.setitem(METHODS, "tips", replace(METHODS["tips"], hyperparameters=(LEVEL,)))
     assert declared_hyperparameters()["level"] == LEVEL
     assert terms_with("level") == ["--method tips"]
-    assert [one.name for one in train_settings(method="tips").declared] == ["level", "nu"]
+    assert list(train_settings(method="tips").declared) == ["level", "nu"]
 
 
 def test_terms_of_a_hyperparameter_are_named() -> None:

@@ -106,7 +106,7 @@ def test_method_is_explained(run: Callable[..., Any], monkeypatch: pytest.Monkey
     for registry, part in ((RISKS, method.risk), (RISKS, method.risk_of(True)), (REGULARISERS, method.reg)):
         assert part == "none" or registry.entries[part].summary in text
     assert f"Source: {method.source} " in text
-    for declared in TrainSettings(method=name).declared:
+    for declared in TrainSettings(method=name).declared.values():
         assert f"--{declared.name} " in text
         assert f"{declared.help} (default: {declared.default_text or 'off'})" in text
     assert f"When to use it: {method.advice} " in text
@@ -132,7 +132,7 @@ def test_method_is_explained_as_json(run: Callable[..., Any], name: str) -> None
     explained = json.loads(run("methods", name, "--json").stdout)
     assert explained == {"method": name, **json.loads(run("methods", "--json").stdout)[name]}
     assert explained["advice"] == METHODS[name].advice
-    declared = TrainSettings(method=name).declared
+    declared = TrainSettings(method=name).declared.values()
     assert [(h["name"], h["default"]) for h in explained["hyperparameters"]] == [(h.name, h.default) for h in declared]
 
 

@@ -12,9 +12,8 @@ from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.policies.network import PolicyNetwork, build_network, parameter_count
 from s2bl_cli.policies.single import SinglePolicy
-from s2bl_cli.policies.stacked import StackedPolicies, is_stackable
-from s2bl_cli.policies.trainable import Inputs, TrainablePolicies, backward_distance, distance
-from s2bl_cli.registry import MODELS
+from s2bl_cli.policies.stacked import STACKABLE, StackedPolicies
+from s2bl_cli.policies.trainable import Backward, TrainablePolicies, backward_distance, distance
 
 FEATURES, ROWS, GROUPS, BATCH = 5, 30, 2, 7
 
@@ -40,18 +39,20 @@ def _contexts(dtype: str) -> Tensor:
     return torch.randint(0, 256, (ROWS, FEATURES), dtype=torch.uint8) if dtype == "uint8" else torch.randn(ROWS, 5)
 
 
-def _inputs(policies: TrainablePolicies, index: Tensor, action: Tensor | None = None) -> Inputs:
-    """Of one step; `index` and `action` are (G, rows)."""
-    (inputs,) = policies.inputs(index[None], (torch.zeros_like(index) if action is None else action)[None])
-    return inputs
+def _forward(
+    policies: TrainablePolicies, context: Tensor, index: Tensor, action: Tensor, *, all_actions: bool
+) -> tuple[Tensor, Backward]:
+    """`index` and `action`: (G, rows)."""
+    return policies.forward(context, index.flatten(), action[:, None, None], all_actions=all_actions)
 
 
-def _log_pi(policies: TrainablePolicies, context: Tensor, inputs: Inputs) -> Tensor:
-    return policies.forward(context, inputs, all_actions=False)[0]
+def _log_pi(policies: TrainablePolicies, context: Tensor, index: Tensor, action: Tensor | None = None) -> Tensor:
+    logged = torch.zeros_like(index) if action is None else action
+    return _forward(policies, context, index, logged, all_actions=False)[0]
 
 
-def _log_policy(policies: TrainablePolicies, context: Tensor, inputs: Inputs) -> Tensor:
-    return policies.forward(context, inputs, all_actions=True)[0]
+def _log_policy(policies: TrainablePolicies, context: Tensor, index: Tensor) -> Tensor:
+    return _forward(policies, context, index, torch.zeros_like(index), all_actions=True)[0]
 
 
 def _perturbed(stacked: StackedPolicies) -> StackedPolicies:
@@ -111,7 +112,7 @@ def test_stacked_policies_are_the_plain_networks(
     slope = torch.randn(shape, generator=generator, dtype=precision)
 
     x = _contexts(dtype).to(precision) if dtype == "float32" else _contexts(dtype)
-    log_pi, backward = stacked.forward(x, _inputs(stacked, index, action), all_actions=all_actions)
+    log_pi, backward = _forward(stacked, x, index, action, all_actions=all_actions)
     found = log_pi.clone()
     backward(slope)
     assert found.shape == shape
@@ -137,8 +138,7 @@ def test_single_policy_is_the_plain_network(hidden: tuple[int, ...], all_actions
     network, reference = (_network("uint8", 3, hidden).double() for _ in range(2))
     single = SinglePolicy(network)
     index, action = torch.arange(BATCH), torch.arange(BATCH) % 3
-    inputs = _inputs(single, index[None], action[None])
-    found, backward = single.forward(_contexts("uint8"), inputs, all_actions=all_actions)
+    found, backward = _forward(single, _contexts("uint8"), index[None], action[None], all_actions=all_actions)
     expected = torch.log_softmax(reference(_contexts("uint8")[index]), dim=1)
     if not all_actions:
         expected = expected.gather(1, action[:, None]).squeeze(1)
@@ -158,24 +158,12 @@ POLICIES: dict[str, Callable[[PolicyNetwork], TrainablePolicies]] = {
 
 
 @pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
-def test_steps_are_laid_out_at_once(policies_of: Callable[[PolicyNetwork], TrainablePolicies]) -> None:
-    """As each step for itself."""
-    policies = policies_of(_network("float32", 3))
-    index, action = torch.arange(12).view(4, 1, 3), torch.arange(12).view(4, 1, 3) % 3
-    steps = policies.inputs(index, action)
-    assert len(steps) == 4
-    for step, inputs in enumerate(steps):
-        expected = _log_pi(policies, _contexts("float32"), _inputs(policies, index[step], action[step])).clone()
-        assert torch.equal(_log_pi(policies, _contexts("float32"), inputs), expected)
-
-
-@pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
 def test_batches_may_differ_in_size(policies_of: Callable[[PolicyNetwork], TrainablePolicies]) -> None:
     """The stacked policies' contexts are always in the same memory."""
     policies, context = policies_of(_network("uint8", 3)), _contexts("uint8")
-    whole = _log_policy(policies, context, _inputs(policies, torch.arange(8)[None])).clone()
+    whole = _log_policy(policies, context, torch.arange(8)[None]).clone()
     for rows in ([0, 1], [2], [3, 4, 5, 6, 7]):
-        part = _log_policy(policies, context, _inputs(policies, torch.tensor([rows])))
+        part = _log_policy(policies, context, torch.tensor([rows]))
         torch.testing.assert_close(part, whole[:, :, rows])
 
 
@@ -189,7 +177,7 @@ def test_large_and_close_float_contexts_keep_their_digits() -> None:
     context = 1e6 + torch.arange(4 * FEATURES).view(4, FEATURES).float() % 7
     stacked = StackedPolicies([network], 1)
     expected = torch.log_softmax(exact(context.double()), dim=1)
-    found = _log_policy(stacked, context, _inputs(stacked, torch.arange(4)[None]))
+    found = _log_policy(stacked, context, torch.arange(4)[None])
     torch.testing.assert_close(found[0, 0].double(), expected, rtol=1e-5, atol=1e-5)
 
 
@@ -200,10 +188,10 @@ def test_contexts_are_not_written_to(policies_of: Callable[[PolicyNetwork], Trai
     context = _contexts(dtype)
     before = context.clone()
     policies = policies_of(_network(dtype, 30))
-    inputs = _inputs(policies, torch.arange(ROWS)[None])
-    first = _log_policy(policies, context, inputs).clone()
+    index = torch.arange(ROWS)[None]
+    first = _log_policy(policies, context, index).clone()
     assert torch.equal(context, before)
-    assert torch.equal(first, _log_policy(policies, context, inputs))
+    assert torch.equal(first, _log_policy(policies, context, index))
 
 
 @pytest.mark.parametrize("policies_of", POLICIES.values(), ids=POLICIES)
@@ -231,8 +219,8 @@ def test_gradient_of_the_distance_adds_to_that_of_the_rows(
 ) -> None:
     policies = policies_of(_network("float32", 3, hidden))
     prior = [torch.zeros_like(parameter) for parameter in policies.parameters]
-    inputs = _inputs(policies, torch.arange(4)[None])
-    log_pi, backward = policies.forward(_contexts("float32"), inputs, all_actions=False)
+    index = torch.arange(4)[None]
+    log_pi, backward = _forward(policies, _contexts("float32"), index, torch.zeros_like(index), all_actions=False)
     backward(torch.ones_like(log_pi))
     of_rows = [torch.zeros(0) if one.grad is None else one.grad.clone() for one in policies.parameters]
     backward_distance(policies, prior, torch.tensor([[0.5]]))
@@ -295,14 +283,14 @@ def test_ten_thousand_actions() -> None:
     actions, rows = 10_000, 16
     stacked = StackedPolicies([build_network(_spec("float32", actions))], 1)
     context = torch.randn(rows, FEATURES, generator=torch.Generator().manual_seed(0))
-    inputs = _inputs(stacked, torch.arange(rows)[None], (torch.arange(rows) * 617)[None])
-    before, backward = stacked.forward(context, inputs, all_actions=False)
+    index, action = torch.arange(rows)[None], (torch.arange(rows) * 617)[None]
+    before, backward = _forward(stacked, context, index, action, all_actions=False)
     torch.testing.assert_close(before, torch.full((1, 1, rows), -np.log(actions)).float())
     backward(torch.ones_like(before))
     for parameter in stacked.parameters:
         assert parameter.grad is not None
         parameter.add_(parameter.grad)
-    assert (_log_pi(stacked, context, inputs) > before).all()
+    assert (_log_pi(stacked, context, index, action) > before).all()
 
 
 @pytest.mark.parametrize("all_actions", [False, True])
@@ -314,7 +302,7 @@ def test_policies_compute_where_their_network_is(
     index = torch.zeros(1, 4, dtype=torch.int64)
     prior, slope = [torch.zeros_like(parameter) for parameter in policies.parameters], torch.ones(1, 1)
     with default_device_elsewhere():
-        log_pi, backward = policies.forward(context, _inputs(policies, index), all_actions=all_actions)
+        log_pi, backward = _forward(policies, context, index, torch.zeros_like(index), all_actions=all_actions)
         backward(torch.ones_like(log_pi))
         distance(policies, prior)
         backward_distance(policies, prior, slope)
@@ -333,26 +321,12 @@ def test_training_switches_a_single_network() -> None:
     assert network.training
 
 
-@pytest.mark.parametrize("name", MODELS.names)
-def test_linear_layers_with_relu_between_them_are_stackable(name: str) -> None:
-    context = ContextSpec("float32", (3, 8, 8) if name.startswith("resnet") else (FEATURES,))
-    hidden = (6, 4) if name == "mlp" else ()
-    assert is_stackable(NetworkSpec(name, context, 3, hidden, 4)) == (name in ("linear", "mlp"))
-
-
-LAYERS = {
-    "another activation": [torch.nn.Flatten(), torch.nn.Linear(5, 4), torch.nn.Tanh(), torch.nn.Linear(4, 3)],
-    "no bias": [torch.nn.Flatten(), torch.nn.Linear(5, 3, bias=False)],
-    "ends in relu": [torch.nn.Flatten(), torch.nn.Linear(5, 3), torch.nn.ReLU()],
-    "not flattened": [torch.nn.Linear(5, 3)],
-}
-
-
-@pytest.mark.parametrize("layers", LAYERS.values(), ids=LAYERS)
-def test_other_networks_are_not_stackable(layers: list[torch.nn.Module], monkeypatch: pytest.MonkeyPatch) -> None:
-    """A new model that is none of this would be trained as if it were."""
-    monkeypatch.setattr("s2bl_cli.policies.linear.build", lambda spec: torch.nn.Sequential(*layers))
-    assert not is_stackable(_spec("float32", 3))
+def test_stackable_models_are_linear_layers_with_relu_between_them() -> None:
+    """Others would be trained as if they were."""
+    for name in STACKABLE:
+        body = build_network(NetworkSpec(name, ContextSpec("float32", (FEATURES,)), 3, (6, 4) if name == "mlp" else ()))
+        kinds = [type(layer).__name__ for layer in body.body.children()]
+        assert kinds == ["Flatten", "Linear", *["ReLU", "Linear"] * (len(kinds) // 2 - 1)]
 
 
 def test_parameters_are_counted() -> None:

@@ -7,17 +7,27 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from learning_fixtures import CPU, blobs, default_device_elsewhere, write_arrays
+from learning_fixtures import CPU, blobs, default_device_elsewhere, train_settings, write_arrays
 from torch import Tensor
 
 from s2bl_cli.contract.logs.reading import open_logs
-from s2bl_cli.training.batches import KNOWN, REGULARISED, Order, Rows, Sample, in_turn, rows_on_device, sample
+from s2bl_cli.training.batches import (
+    KNOWN,
+    REGULARISED,
+    Batches,
+    Rows,
+    Sample,
+    in_turn,
+    order_of,
+    rows_on_device,
+    sample,
+)
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainingData, TrainRows, count_rows
 
 
 def _order(rows: int, seed: int = 0, epoch: int = 0, part: int = 0, term: int = KNOWN) -> Tensor:
-    return Order([seed], epoch, part).of(0, term, rows)
+    return order_of(rows, (seed, epoch, part), term)
 
 
 def _drawn(rows: int, steps: int, size: int, seed: int = 0) -> Tensor:
@@ -71,7 +81,11 @@ def test_order_follows_from_seed_epoch_part_and_term_alone(seed: int) -> None:
 
 def test_order_does_not_depend_on_the_other_folds() -> None:
     """Policies trained side by side see what they would see alone."""
-    assert torch.equal(Order([3, 7], 1, 2).of(1, KNOWN, 50), Order([7], 1, 2).of(0, KNOWN, 50))
+    rows = _rows(reg_on_known=False)
+    alone = rows._replace(known=rows.known[1:], regularised=rows.regularised[1:])
+    terms = {"mixed": False, "reg_on_known": False, "has_risk": True, "has_regulariser": True}
+    together = sample(rows, 5, 16, [(3, 1, 2), (7, 1, 2)], **terms)
+    assert torch.equal(together.rows[:, 1:], sample(alone, 5, 16, [(7, 1, 2)], **terms).rows)
 
 
 def test_every_row_is_as_likely_as_any_other_to_come_first() -> None:
@@ -96,7 +110,9 @@ def test_an_epoch_is_as_many_full_batches_as_there_are(rows: int, batch_size: in
         data = TrainingData(
             log, ("context", "action", "propensity", "cost", "split"), streamed=False, sample_known=False
         )
-    assert data.steps_per_epoch(batch_size) == steps
+    settings = train_settings(batch_size=batch_size)
+    batches = Batches(data, [Fold(0)], [], settings.risk_term, settings.regulariser_term, settings, CPU)
+    assert batches.per_epoch == len(list(batches.epoch(0, 0))) == steps
 
 
 # --- what each term gets ---
@@ -113,9 +129,9 @@ def _rows(*, reg_on_known: bool, known: float = 0.25) -> Rows:
 def _sample(
     rows: Rows, *, mixed: bool, risk: bool = True, reg: bool = True, batch_size: int = 16, epoch: int = 0
 ) -> Sample:
-    order = Order([fold.seed for fold in FOLDS], epoch, 0)
+    keys = [(fold.seed, epoch, 0) for fold in FOLDS]
     on_known = len(rows.regularised[0]) < len(rows.action)
-    return sample(rows, 5, batch_size, order, mixed=mixed, reg_on_known=on_known, has_risk=risk, has_regulariser=reg)
+    return sample(rows, 5, batch_size, keys, mixed=mixed, reg_on_known=on_known, has_risk=risk, has_regulariser=reg)
 
 
 def _known(drawn: Sample) -> Tensor:

@@ -29,7 +29,7 @@ from s2bl_cli.policies.network import build_network, network_from
 from s2bl_cli.policies.single import SinglePolicy
 from s2bl_cli.policies.stacked import StackedPolicies
 from s2bl_cli.policies.trainable import TrainablePolicies
-from s2bl_cli.training.batches import Order, Rows, rows_on_device, sample
+from s2bl_cli.training.batches import Rows, rows_on_device, sample
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainRows, count_rows
 from s2bl_cli.training.learner import Run
@@ -296,12 +296,10 @@ def test_tensors_of_a_step_live_on_the_policys_device(model: str) -> None:
     network = build_network(NetworkSpec(model, ContextSpec("float32", (ACTIONS,)), ACTIONS, (4,) * (model == "mlp")))
     policies: TrainablePolicies = StackedPolicies([network], 1) if model == "linear" else SinglePolicy(network)
     with default_device_elsewhere():
-        drawn = sample(
-            rows, 2, 8, Order([0], 0, 0), mixed=False, reg_on_known=False, has_risk=True, has_regulariser=True
-        )
-        inputs = policies.inputs(drawn.rows, rows.action[drawn.rows])[0]
-        log_pi, _ = policies.forward(rows.context, inputs, all_actions=False)
-        log_policy, _ = policies.forward(rows.context, inputs, all_actions=True)
+        drawn = sample(rows, 2, 8, [(0, 0, 0)], mixed=False, reg_on_known=False, has_risk=True, has_regulariser=True)
+        index, action = drawn.rows[0].flatten(), rows.action[drawn.rows[0]][:, None, None]
+        log_pi, _ = policies.forward(rows.context, index, action, all_actions=False)
+        log_policy, _ = policies.forward(rows.context, index, action, all_actions=True)
     everything = [*_tensors(rows), drawn.rows, log_pi, log_policy, *policies.parameters]
     assert {tensor.device for tensor in everything} == {CPU}
 
