@@ -1,11 +1,10 @@
-"""Write the generated parts of the documentation, or check that they are in step with the code.
+"""Write the generated parts of the documentation, or check that they are up to date.
 
     python docs/generate.py            write them (make docs)
     python docs/generate.py --check    exit 1 and name every file that has drifted (make check)
 
-In the README and the other pages, what stands between `<!-- generated:NAME -->` and `<!-- /generated -->` comes
-from the registries and the commands' flags. Everything outside the markers is written by hand, and this module never
-touches it.
+In README and docs, the text between `<!-- generated:NAME -->` and `<!-- /generated -->` is made from the registries and
+the options of the commands. This module changes nothing outside of these markers.
 """
 
 import argparse
@@ -18,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from s2bl_cli.app import VERBS, verb_command
-from s2bl_cli.commands.help_pages import DEFAULT, argument_name, choices, metavar
+from s2bl_cli.commands.help_pages import argument_name, choices, help_and_default, metavar
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import (
@@ -54,7 +53,7 @@ def pages(root: Path = ROOT) -> list[Path]:
 
 
 def drifted(root: Path = ROOT) -> list[Path]:
-    """The files whose generated parts are not what the code says today."""
+    """The files whose generated parts are out of date."""
     return [page for page in pages(root) if (text := page.read_text()) != filled(text, page)]
 
 
@@ -64,7 +63,7 @@ def write(root: Path = ROOT) -> None:
 
 
 def filled(text: str, page: Path) -> str:
-    """The page with its generated parts as they must be."""
+    """The page with its generated parts made again."""
     if text.count(_OPENING) != len(_PART.findall(text)):
         raise SystemExit(f"{page.name}: a {_OPENING}NAME --> has no <!-- /generated --> after it")
 
@@ -86,11 +85,9 @@ def flags(verb: str) -> str:
         is_option = parameter.opts[0].startswith("-")
         panel = (parameter.rich_help_panel or COMMON) if is_option else "Arguments"
         names = ", ".join(f"`{name}`" for name in parameter.opts) if is_option else f"`{argument_name(parameter)}`"
-        meaning, _, written_default = parameter.help.removesuffix(")").partition(DEFAULT)
-        if not written_default:  # the help may end with another parenthesis
-            meaning = parameter.help
-        default = written_default or _default(parameter)
-        panels.setdefault(panel, []).append((names, _values(hints[parameter.name], parameter), default, meaning))
+        meaning, default = help_and_default(parameter)
+        values = _values(hints[parameter.name], parameter)
+        panels.setdefault(panel, []).append((names, values, "required" if parameter.required else default, meaning))
     tables = [
         f"**{panel}**\n\n{_table(('', 'value', 'default', 'meaning'), rows)}" for panel, rows in panels.items() if rows
     ]
@@ -103,14 +100,6 @@ def _values(hint: Any, parameter: Any) -> str:
     if not parameter.opts[0].startswith("-") or getattr(parameter, "is_flag", False):
         return ""
     return f"`{metavar(parameter, hint)}`" + (", repeatable" if parameter.multiple else "")
-
-
-def _default(parameter: Any) -> str:
-    if parameter.required:
-        return "required"
-    if parameter.default is None or parameter.default is False or parameter.default in ([], ()):
-        return ""
-    return f"`{parameter.default}`"
 
 
 def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -176,7 +165,7 @@ def _lam(reg: str) -> str:
 
 
 def _commands(page: Path) -> str:
-    folder = "docs/" if page.parent.name != "docs" else ""
+    folder = "docs/" if page.name == "README.md" else ""
     rows = [(f"[`s2bl {name}`]({folder}{name}.md)", entry.summary) for name, entry in VERBS.entries.items()]
     return _table(("command", "what it does"), rows)
 
@@ -213,7 +202,7 @@ def main(arguments: Sequence[str] | None = None, root: Path = ROOT) -> int:
         return 0
     wrong = drifted(root)
     for page in wrong:
-        print(f"{os.path.relpath(page)} is not what the code says today: run make docs", file=sys.stderr)
+        print(f"{os.path.relpath(page)} is out of date: run make docs", file=sys.stderr)
     return 1 if wrong else 0
 
 

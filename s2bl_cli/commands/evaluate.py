@@ -23,17 +23,17 @@ from s2bl_cli.policies.run_settings import RunSettings
 Policies = Annotated[
     list[str],
     typer.Argument(
-        help="Policy files from s2bl train (files, globs or folders), Parquet files of action probabilities, logging, "
-        "or uniform",
+        help="Policies from s2bl train (files, globs or folders), Parquet files of action probabilities, uniform, or "
+        "logging",
         metavar="POLICY",
         show_default=False,
     ),
 ]
 LogsOption = Annotated[
     list[str],
-    typer.Option("--logs", help="Log to score on; can be given several times", metavar="LOGS", show_default=False),
+    typer.Option("--logs", help="Log to score on: a file, glob or folder", metavar="LOGS", show_default=False),
 ]
-Output = Annotated[str | None, output_option("scores.parquet; a name with .csv writes CSV")]
+Output = Annotated[str | None, output_option("scores.parquet", "File to write (.parquet or .csv)")]
 
 
 @settings_as_flags(columns=LOG_PANEL, run=RUN_PANEL)
@@ -50,9 +50,10 @@ def evaluate(
 ) -> None:
     """Score policies on logs.
 
-    From the logged feedback, it computes the policy's expected reward by 14 estimators with intervals, divergences,
-    bounds, and a verdict on whether the estimates are reliable. If the log has labels, it also computes accuracies and
-    the true risk. The logging policy is always scored too. All policies are scored in one pass over a log.
+    The expected reward of each policy is estimated from the logged feedback, by 14 estimators with intervals. Health
+    figures and a verdict show whether these estimates are reliable; they do not show whether the policy is good. The
+    logging policy is always scored too, for comparison. If the log has labels, accuracies and the true risk are also
+    computed.
 
     Examples:
     s2bl evaluate policy.safetensors --logs logs.parquet -o scores.parquet

@@ -1,10 +1,11 @@
 """The help of a command: `-h` shows the common options and examples, `--help` shows every option in its panel.
 
-The layout does not depend on the version of typer. Words are never broken, and the default is always the last part of
-an option's help.
+The layout does not depend on the version of typer. Words and short formulas are never broken, and the default is
+always the last part of an option's help.
 """
 
 import inspect
+import re
 import shutil
 import textwrap
 import typing
@@ -21,7 +22,9 @@ _NAMES_WIDTH = 28  # columns for an option's names, unless they are longer
 _EXAMPLES = "Examples:"
 _METAVARS: dict[Any, str] = {int: "INT", float: "FLOAT", str: "TEXT"}
 DEFAULT = " (default: "
-_FEW_CHOICES = 60  # characters; longer lists are only in the docs
+_FEW_CHOICES = 60  # characters; `-h` leaves out longer lists
+_UNBREAKABLE = re.compile(r"(?<= )(- )|( [−+=·×>]=? )")  # `- for stdin`, `1 − ρ`
+_NO_BREAK_SPACE = "\u00a0"
 
 Panels = dict[str, list[tuple[str, str]]]  # title → names and help of each row
 
@@ -43,7 +46,7 @@ def print_common(ctx: typer.Context, is_requested: bool) -> None:
 def common_page(ctx: typer.Context) -> str:
     """The short page: summary, examples, arguments and common options."""
     summary, _, examples = _parts(ctx.command.callback)
-    panels = _panels(ctx)
+    panels = _panels(ctx, _FEW_CHOICES)
     common = {panel: rows for panel, rows in panels.items() if panel in ("Arguments", COMMON)}
     closing = f"All options: {ctx.command_path} --help\n" if len(common) < len(panels) else ""
     return _page(_usage(ctx, panels), [summary], examples, common) + (f"\n{closing}" if closing else "")
@@ -93,15 +96,19 @@ def _parts(command: Any) -> tuple[str, list[str], list[str]]:
     return summary, description, examples
 
 
-def _panels(ctx: typer.Context) -> Panels:
-    """Names and help of every parameter by panel, arguments and common options first."""
+def _panels(ctx: typer.Context, longest_choices: int | None = None) -> Panels:
+    """Names and help of every parameter by panel, arguments and common options first.
+
+    Lists of choices with more than `longest_choices` characters are left out.
+    """
     hints = {name: p.annotation for name, p in inspect.signature(ctx.command.callback).parameters.items()}  # type: ignore[arg-type]
     panels: Panels = {"Arguments": [], COMMON: []}
     for parameter in ctx.command.params:
         is_option = parameter.opts[0].startswith("-")
         panel = "Arguments" if not is_option else getattr(parameter, "rich_help_panel", None) or COMMON
         names = _option_names(parameter, hints.get(parameter.name)) if is_option else argument_name(parameter)
-        panels.setdefault(panel, []).append((names, _option_help(parameter, hints.get(parameter.name))))
+        text = _option_help(parameter, hints.get(parameter.name), longest_choices)
+        panels.setdefault(panel, []).append((names, text))
     return {panel: rows for panel, rows in panels.items() if rows}
 
 
@@ -140,18 +147,29 @@ def _plain_types(hint: Any) -> Iterator[Any]:
         yield from _plain_types(inner)
 
 
-def _option_help(parameter: Any, hint: Any) -> str:
-    """The help, the choices if there are few, and the default. A default that depends on other options is part of the
-    declared help."""
-    text, has_default, default = (parameter.help or "").partition(DEFAULT)
+def _option_help(parameter: Any, hint: Any, longest_choices: int | None) -> str:
+    """The help, the choices, whether the option is required or repeatable, and the default."""
+    text, default = help_and_default(parameter)
     listed = ", ".join(choices(hint))
-    if listed and len(listed) <= _FEW_CHOICES:
+    if listed and (longest_choices is None or len(listed) <= longest_choices):
         text = f"{text} [{listed}]"
-    if has_default:
-        return f"{text}{DEFAULT}{default}"
-    if parameter.required or parameter.default is False or parameter.default in (None, "", [], ()):
-        return text
-    return f"{text}{DEFAULT}{parameter.default})"
+    is_option = parameter.opts[0].startswith("-")
+    rules = {"required": parameter.required, "repeatable": getattr(parameter, "multiple", False)} if is_option else {}
+    if applying := [rule for rule, applies in rules.items() if applies]:
+        text = f"{text} ({', '.join(applying)})"
+    return f"{text}{DEFAULT}{default})" if default else text
+
+
+def help_and_default(parameter: Any) -> tuple[str, str]:
+    """The help without the default, and the default as text; empty if there is none. A default that depends on other
+    options is part of the declared help."""
+    text, _, declared = parameter.help.removesuffix(")").partition(DEFAULT)
+    if declared:
+        return text, declared
+    default = parameter.default
+    if parameter.required or default is False or default in (None, "", [], ()):
+        return parameter.help, ""
+    return parameter.help, f"{default:g}" if isinstance(default, float) else str(default)
 
 
 def option_lines(names: str, text: str, width: int) -> list[str]:
@@ -170,6 +188,8 @@ def page_width() -> int:
 
 def wrapped(text: str, width: int, indent: str = "", first: str = "") -> str:
     """Wrap the text without breaking words; `first` is the indent of the first line."""
-    return textwrap.fill(
+    text = _UNBREAKABLE.sub(lambda match: match[0].replace(" ", _NO_BREAK_SPACE), text)
+    lines = textwrap.fill(
         text, width, initial_indent=first, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
     )
+    return lines.replace(_NO_BREAK_SPACE, " ")

@@ -4,31 +4,30 @@ from typing import Annotated
 
 import typer
 
-from s2bl_cli.commands.options import LOG_PANEL, RUN_PANEL, Json, console_of, settings_as_flags
+from s2bl_cli.commands.options import LOG_PANEL, Json, Quiet, console_of, settings_as_flags
 from s2bl_cli.contract.logs.columns import LogColumns
 
 FilesArgument = Annotated[
     list[str],
     typer.Argument(
-        help="Logs (files, globs or folders, read as one log), policies, scores, histories or checkpoints; - for stdin",
+        help="Logs, policies, scores, histories or checkpoints: files, globs or folders; - for stdin",
         metavar="FILE",
         show_default=False,
     ),
 ]
-NoProgress = Annotated[bool, typer.Option("--quiet", help="Print no progress", rich_help_panel=RUN_PANEL)]
 
 
 @settings_as_flags(columns=LOG_PANEL)
 def inspect(
     files: FilesArgument,
     columns: LogColumns,
-    quiet: NoProgress = False,
+    quiet: Quiet = False,
     json: Json = False,
 ) -> None:
     """Describe a log, policy, scores or checkpoint file.
 
-    The kind of a file is determined by its content. The whole file is read, and every fault is reported. --json prints
-    one JSON object per line: one for all logs, then one per other file.
+    The kind of a file is determined by its content. Several logs are described as one log. The whole log is read, and
+    all its faults are reported. --json prints one JSON object per line: one for all logs, then one per other file.
 
     Examples:
     s2bl inspect logs.parquet

@@ -17,7 +17,7 @@ SavePolicy = Annotated[
     str | None,
     typer.Option(
         "--save-policy",
-        help="File for the fitted logging policy, to use again with --logging-policy",
+        help="Save the fitted logging policy to this file, for --logging-policy",
         metavar="FILE",
         rich_help_panel=POLICY_PANEL,
     ),

@@ -30,18 +30,16 @@ def _complete(incomplete: str) -> list[str]:
 
 MethodArgument = Annotated[
     str | None,
-    typer.Argument(
-        help="Method to explain; without it, all methods are listed", metavar="METHOD", autocompletion=_complete
-    ),
+    typer.Argument(help="Method to explain (default: list all methods)", metavar="METHOD", autocompletion=_complete),
 ]
 
 
 def methods(name: MethodArgument = None, json: Json = False) -> None:
     """List the methods that train knows, with formula and source.
 
-    With the name of a method, explain it: its objective and hyperparameters, when to use it and when it fails.
-    In formulas, S are the known rows, mean_a is over the rows with action a, π is the policy's probability of the
-    logged action, p its propensity, c its cost.
+    With the name of a method, explain that method: its objective and hyperparameters, when to use it and when it fails.
+    In formulas, S is the set of known rows, mean_a a mean over the rows with action a, π the policy's probability of
+    the logged action, p its propensity and c its cost.
 
     Examples:
     s2bl methods

@@ -19,9 +19,9 @@ LOG_PANEL = "Input columns"
 RUN_PANEL = "Run"
 
 
-def output_option(default: str) -> Any:
-    """`-o FILE`; `default` describes the name of the file without it."""
-    return typer.Option("-o", "--output", help=f"File to write, or - for stdout (default: {default})", metavar="FILE")
+def output_option(default: str, target: str = "File to write") -> Any:
+    """`-o FILE`; `default` is the name of the file without it."""
+    return typer.Option("-o", "--output", help=f"{target}, or - for stdout (default: {default})", metavar="FILE")
 
 
 def shown(target: str) -> str:
@@ -32,7 +32,7 @@ def shown(target: str) -> str:
 Force = Annotated[bool, typer.Option("--force", help="Overwrite existing outputs", rich_help_panel=RUN_PANEL)]
 Quiet = Annotated[
     bool,
-    typer.Option("--quiet", help="Print only warnings and errors", rich_help_panel=RUN_PANEL),
+    typer.Option("--quiet", help="Print only warnings and errors to stderr", rich_help_panel=RUN_PANEL),
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print a machine-readable summary to stdout", rich_help_panel=RUN_PANEL)
@@ -40,7 +40,7 @@ Json = Annotated[
 LogsArgument = Annotated[
     list[str],
     typer.Argument(
-        help="Parquet files, globs or folders, read as one log; - for stdin",
+        help="Log: Parquet files, globs or folders; - for stdin",
         metavar="LOGS",
         show_default=False,
     ),
@@ -68,7 +68,7 @@ Columns = Annotated[
     str | None,
     typer.Option(
         "--columns",
-        help="TOML file with the names of the log's columns (see: Input columns)",
+        help='TOML file with the log\'s column names, such as action-column = "banner"',
         metavar="FILE",
         is_eager=True,
         callback=use_columns,

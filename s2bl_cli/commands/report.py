@@ -12,7 +12,7 @@ from s2bl_cli.reporting.settings import CLAIM_PANEL, ReportSettings
 Scores = Annotated[
     list[str],
     typer.Argument(
-        help="Scores files from s2bl evaluate; for figures also histories and logs",
+        help="Scores from s2bl evaluate: files, globs or folders; for figures also histories and logs",
         metavar="SCORES",
         show_default=False,
     ),
@@ -21,7 +21,7 @@ Where = Annotated[
     list[str],
     typer.Option(
         "--where",
-        help="Keep only these scores, such as rho=0.02,0.2; COLUMN!=VALUE drops them; can be repeated",
+        help="Keep only these scores, such as rho=0.02,0.2; COLUMN!=VALUE drops them",
         metavar="COLUMN=VALUE",
     ),
 ]
@@ -29,12 +29,12 @@ Check = Annotated[
     list[str],
     typer.Option(
         "--check",
-        help="Claim that must hold, such as 'wce-s2bl >= tips + 2' (percentage points); can be repeated",
+        help="Fail if this claim does not hold, such as 'wce-s2bl >= tips + 2' in percentage points",
         metavar="CLAIM",
         rich_help_panel=CLAIM_PANEL,
     ),
 ]
-TextOutput = Annotated[str, typer.Option("-o", "--output", help="File to write, or - for stdout", metavar="FILE")]
+TextOutput = Annotated[str, typer.Option("-o", "--output", help="File to write (default: stdout)", metavar="FILE")]
 
 
 @settings_as_flags()

@@ -21,16 +21,18 @@ from s2bl_cli.training.settings import RunOptions, TrainSettings
 
 RESOURCES_PANEL = "Checkpoints and resources"
 
-Output = Annotated[str | None, output_option("LOGS-METHOD-seed0.safetensors; a folder/ for several")]
+Output = Annotated[
+    str | None, output_option("LOGS-METHOD-seed0.safetensors", "File to write, a folder/ for several policies")
+]
 
 
 @settings_as_flags(settings="Objective and model", columns=LOG_PANEL, options=RESOURCES_PANEL, run=RESOURCES_PANEL)
 def train(
     logs: LogsArgument,
     settings: TrainSettings,
-    columns: LogColumns,
     options: RunOptions,
     run: RunSettings,
+    columns: LogColumns,
     output: Output = None,
     force: Force = False,
     quiet: Quiet = False,

@@ -45,16 +45,14 @@ class DatasetSettings:
     )
     drop_columns: str | None = setting(
         None,
-        "Columns that are not features: comma-separated names and globs, such as 'id,note_*'",
+        "Columns to ignore: comma-separated names and globs, such as 'id,note_*'",
         metavar="NAMES",
         panel=TABLE_PANEL,
     )
-    keep_cost_columns: bool = setting(
-        False, "Keep the columns of the --cost expression as features; by default they are excluded", panel=TABLE_PANEL
-    )
+    keep_cost_columns: bool = setting(False, "Keep the columns of the --cost expression as features", panel=TABLE_PANEL)
     max_levels: int = setting(
         100,
-        "Number of values of a text column, most frequent first, that get a feature each",
+        "Number of features per text column: one for each of its most frequent values",
         rule=Between(1, 100_000),
         panel=TABLE_PANEL,
     )

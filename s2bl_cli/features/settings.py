@@ -23,7 +23,7 @@ class FeatureSettings:
     )  # fmt: skip
     image_size: int | None = setting(
         None,
-        f"Side length in pixels of the resized images (default: {IMAGE_SIZE['gpu']}; on a CPU {IMAGE_SIZE['cpu']})",
+        f"Side length in pixels of the resized images (default: {IMAGE_SIZE['gpu']}; on a CPU: {IMAGE_SIZE['cpu']})",
         rule=Between(8, 1024),
     )
 

@@ -49,19 +49,19 @@ class LoggingSettings:
     )
     logging_policy: str | None = setting(
         None,
-        "Logging policy from --save-policy to use again; it draws from softmax(h/τ)",
+        "Logging policy saved by --save-policy, instead of fitting one; it draws from softmax(h/τ)",
         recorded=False,
         metavar="FILE",
     )
     hidden: str = setting("100", "Hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
     width: int | None = setting(
         None,
-        f"Channels of a resnet's first block (default: {WIDTH['gpu']}; on a CPU {WIDTH['cpu']})",
+        f"Channels of a resnet's first block (default: {WIDTH['gpu']}; on a CPU: {WIDTH['cpu']})",
         rule=Between(1, 4096),
     )
     epochs: int | None = setting(
         None,
-        f"Passes over the train rows (default: {FLAT_EPOCHS}; resnets {EPOCHS['gpu']}, on a CPU {EPOCHS['cpu']})",
+        f"Passes over the train rows (default: {FLAT_EPOCHS}; resnets: {EPOCHS['gpu']}, on a CPU {EPOCHS['cpu']})",
         rule=Between(0, 100_000),
     )
     batch_size: int = setting(128, "Batch size", rule=Between(1, 1 << 20))
@@ -70,11 +70,11 @@ class LoggingSettings:
     uniform: float = setting(0.0, "Share ε of uniform exploration in the logging policy", rule=Between(0, 1))
     cost: str = setting(
         MATCH,
-        "Cost of a decision; match: −1 if the action is the label, else 0; "
-        "or a SQL expression over action, label and the columns of a table",
+        "Cost of a decision: match (−1 if the action is the label, else 0), or a SQL expression over action, label and "
+        "the columns of a table",
         metavar="SQL",
     )
-    cost_noise: float = setting(0.0, "Probability that a cost of --cost match is flipped", rule=Between(0, 1))
+    cost_noise: float = setting(0.0, "Probability of flipping a cost of --cost match", rule=Between(0, 1))
     store_distribution: bool = setting(False, "Store the whole logging distribution of each row as column pi0")
     seed: int = setting(0, "Seed for fitting, drawing and noise", rule=Between(0, 2**32 - 1), panel=COMMON)
 

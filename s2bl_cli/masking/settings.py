@@ -11,16 +11,16 @@ class MaskSettings:
     """A fraction (--rho or --hide) or a number of rows (--known, and --missing to drop the rest)."""
 
     rho: float | None = setting(None, "Fraction ρ of train rows that keep their feedback", rule=Between(0, 1))
-    hide: float | None = setting(None, "Fraction of train rows whose feedback is hidden: 1 − ρ", rule=Between(0, 1))
+    hide: float | None = setting(None, "Fraction 1 − ρ of train rows that lose their feedback", rule=Between(0, 1))
     known: int | None = setting(None, "Number of train rows that keep their feedback", rule=Between(0))
     missing: int | None = setting(
         None,
-        "Number of train rows without feedback, with --known; other train rows are dropped",
+        "With --known: number of train rows without feedback; all other train rows are dropped",
         rule=Between(0),
     )
     seed: int = setting(
         0,
-        "Seed for choosing rows; a smaller fraction keeps a subset of them",
+        "Seed for choosing rows; with the same seed, a smaller ρ keeps a subset of the rows",
         rule=Between(0, 2**32 - 1),
     )
 

@@ -15,34 +15,34 @@ class ReportSettings:
     """Which table of which numbers in which format, which figure, and what the scores are compared with."""
 
     table: str = setting(
-        AUTO, "Shape of the table; auto: chosen by what is in the scores", choices=lambda: (AUTO, *TABLES.names)
+        AUTO, "Layout of the table; auto: the one that fits the scores", choices=lambda: (AUTO, *TABLES.names)
     )
     metric: str | None = setting(
         None,
-        "Metric in the cells, of those in the files (default: argmax-accuracy if the files have it)",
+        "Metric in the cells (default: argmax-accuracy if the files have it)",
         metavar="NAME",
     )
-    group_by: str | None = setting(None, "Columns that make the rows, such as dataset,tau,lam", metavar="COLUMNS")
+    group_by: str | None = setting(None, "Columns to group the rows by, such as dataset,tau,lam", metavar="COLUMNS")
     format: str | None = setting(
         None, "Format of the report (default: by the suffix of -o, else md)", choices=lambda: FORMATS.names
     )
     against: str | None = setting(
-        None, "Published numbers to show beside ours, with the difference", choices=lambda: ("paper",)
+        None, "Published numbers to show beside ours, with the difference", choices=lambda: ("paper",), metavar="SOURCE"
     )
-    significance: bool = setting(False, "Mark the cells that differ from the best of their row beyond noise")
-    plot: str | None = setting(None, "Draw a figure into a .svg, .png or .pdf file", metavar="FILE", panel=COMMON)
+    significance: bool = setting(False, "Mark the cells that differ significantly from the best in their row")
+    plot: str | None = setting(None, "Draw a figure to a .svg, .png or .pdf file", metavar="FILE", panel=COMMON)
     figure: str = setting(
         AUTO,
-        "Figure that --plot draws; auto: chosen by what is in the files",
+        "Figure that --plot draws; auto: the one that fits the files",
         choices=lambda: (AUTO, *FIGURES.names),
         panel="Figures",
     )
     baseline: str | None = setting(
-        None, "Fail (exit code 1) if a score is worse than in this file", metavar="SCORES", panel=CLAIM_PANEL
+        None, "Fail if any score is worse than in this file", metavar="SCORES", panel=CLAIM_PANEL
     )
     tolerance: float = setting(
         0.0,
-        "How much worse than --baseline a score may be, in the table's unit (percent for accuracies)",
+        "How much worse than --baseline a score may be, in the unit of the table: percentage points for accuracies",
         rule=Between(0),
         panel=CLAIM_PANEL,
     )

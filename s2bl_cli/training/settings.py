@@ -43,17 +43,28 @@ _DEEP_PRESETS: dict[str, dict[str, Any]] = {
 
 
 def _hyperparameter_flag(declared: Hyperparameter) -> Declaration:
-    """λ has a default for each regulariser; what several risks declare in their own way has their own symbols."""
+    """λ has one default per regulariser. A hyperparameter of several risks has one symbol and one default per risk."""
     name = declared.name
     words = f" (default: {declared.default_text})" if declared.default_text is not None else ""
     if name == "lam":
         terms = {reg: REGULARISERS.load(reg) for reg in REGULARISERS.names}
-        defaults = [f"{term.default_lam:g} for {reg}" for reg, term in terms.items() if term.needs]
-        words = f" (default: {', '.join(defaults)})"
+        words = _default_words({reg: f"{term.default_lam:g}" for reg, term in terms.items() if term.needs})
     elif declared.default is None and declared.symbol == name:
-        risks = {risk: h.symbol for risk in RISKS.names for h in RISKS.load(risk).hyperparameters if h.name == name}
-        words = ": " + ", ".join(f"{symbol} ({risk})" for risk, symbol in risks.items())
+        risks = {risk: h for risk in RISKS.names for h in RISKS.load(risk).hyperparameters if h.name == name}
+        symbols = _names_by_text({risk: h.symbol for risk, h in risks.items()})
+        words = ": " + ", ".join(f"{symbol} ({', '.join(names)})" for symbol, names in symbols.items())
+        words += _default_words({risk: str(h.default_text) for risk, h in risks.items()})
     return Declaration(declared.help + words, metavar="FLOAT[,...]", panel=COMMON if name == "lam" else None)
+
+
+def _default_words(defaults: dict[str, str]) -> str:
+    """` (default: 1 for wce and cce, 0.001 for kl and lpr)`."""
+    parts = [f"{default} for {' and '.join(names)}" for default, names in _names_by_text(defaults).items()]
+    return f" (default: {', '.join(parts)})"
+
+
+def _names_by_text(texts: dict[str, str]) -> dict[str, list[str]]:
+    return {text: [name for name in texts if texts[name] == text] for text in dict.fromkeys(texts.values())}
 
 
 @dataclass(frozen=True)
@@ -65,7 +76,7 @@ class TrainSettings:
 
     method: str | None = setting(
         None,
-        "Named method, instead of --risk, --reg and --reg-rows; s2bl methods lists them (default: wce-s2bl)",
+        "Training method; s2bl methods explains them (default: wce-s2bl)",
         choices=lambda: tuple(METHODS),
         panel=COMMON,
     )
@@ -80,7 +91,7 @@ class TrainSettings:
     )
     reg_form: str = setting(
         "sampled",
-        "Compute wce and kl from the logged actions, or exactly from a stored pi0",
+        "Estimate wce and kl from the logged actions, or compute them exactly from column pi0",
         choices=lambda: ("sampled", "exact"),
     )
     hyperparameters: dict[str, str] = settings_by_name(  # noqa: RUF009 (a field)
@@ -92,23 +103,23 @@ class TrainSettings:
         choices=lambda: COST_MODELS.names,
     )
     prior: str | None = setting(
-        None, "Policy file whose parameters lpr stays near (default: one fitted to the logged actions)",
+        None, "Policy that lpr stays close to (default: one fitted to the logged actions)",
         metavar="POLICY", recorded=False,
     )  # fmt: skip
     model: str = setting("linear", "Model of the policy", choices=lambda: MODELS.names, panel=COMMON)
     hidden: str = setting("100", "Hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
     width: int = setting(64, "Channels of a resnet's first block", rule=Between(1, 4096))
-    preset: str = setting("s2bl", "Defaults of the optimisation", choices=lambda: tuple(_PRESETS), panel=OPTIMISATION)
+    preset: str = setting("s2bl", "Set of optimisation defaults", choices=lambda: tuple(_PRESETS), panel=OPTIMISATION)
     epochs: int = setting(
         None,
-        "Passes over the train rows (default: 10, resnets 20; paper: 60 and 120)",
+        "Passes over the train rows (default: 10; resnets: 20; paper: 60, resnets 120)",
         rule=Between(0, 100_000),
         panel=COMMON,
     )
     batch_size: int = setting(128, "Batch size", rule=Between(1, 1 << 20), panel=OPTIMISATION)
     sampling: str = setting(
         None,
-        "Batches of a step; paired: one of known rows and one of all rows; mixed: one of all rows "
+        "Batches per step; paired: one of known rows and one of all rows; mixed: one of all rows "
         "(default: paired; paper: mixed)",
         choices=lambda: ("paired", "mixed"),
         panel=OPTIMISATION,
@@ -138,7 +149,7 @@ class TrainSettings:
     seed: int = setting(0, "Seed for initialisation and shuffling", rule=_WHOLE_SEED, panel=COMMON)
     seeds: str | None = setting(
         None,
-        "Several seeds, one policy each, instead of --seed",
+        "Comma-separated seeds, instead of --seed; train one policy per seed",
         rule=_WHOLE_SEED,
         metavar="INT[,...]",
         many=True,
@@ -150,7 +161,7 @@ class TrainSettings:
     )  # fmt: skip
     folds: int | None = setting(
         None,
-        "Number of cross-validation folds for selection; then train on all known rows",
+        "Number of cross-validation folds for selection, instead of --holdout",
         rule=Between(2, 100),
         panel=SELECTION,
     )
@@ -158,13 +169,15 @@ class TrainSettings:
         None,
         "Keep the candidate with the best estimate on held-out known rows",
         choices=lambda: SELECTORS.names,
+        metavar="ESTIMATOR",
         panel=COMMON,
     )
     select_on: str = setting(
-        "sampled", "Score the stochastic policy or its argmax", choices=lambda: ("sampled", "argmax"), panel=SELECTION
-    )
+        "sampled", "Score the stochastic policy or its argmax",
+        choices=lambda: ("sampled", "argmax"), metavar="POLICY", panel=SELECTION,
+    )  # fmt: skip
     patience: int | None = setting(
-        None, "Early stopping: number of epochs without a better one",
+        None, "Stop after this many epochs without improvement, and keep the best epoch",
         rule=Between(1, 100_000), panel=SELECTION,
     )  # fmt: skip
 
@@ -398,6 +411,7 @@ class RunOptions:
         "auto",
         "Stream the log from disk every epoch; auto: if it needs more than half of free memory",
         choices=lambda: ("auto", "on", "off"),
+        metavar="WHEN",
         recorded=False,
     )
     compile: bool = setting(False, "Compile the network with torch.compile (mlp and resnets)", recorded=False)

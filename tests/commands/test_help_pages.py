@@ -1,5 +1,6 @@
 """The help of a command: short and whole, at 80 columns."""
 
+import inspect
 import re
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 from typer.testing import CliRunner
 
 from s2bl_cli.app import VERBS, app, verb_command
+from s2bl_cli.commands.help_pages import choices
 
 
 def help_of(verb: str, option: str, columns: int = 80) -> str:
@@ -56,12 +58,48 @@ def test_whole_help_has_every_option_once(verb: str) -> None:
         assert len(re.findall(rf"^  {re.escape(names)}(?= |$)", page, re.MULTILINE)) == 1, names
 
 
+def test_panels_of_train_are_in_order() -> None:
+    assert re.findall(r"^(\S.*):$", help_of("train", "--help"), re.MULTILINE) == [
+        "Examples", "Arguments", "Common options", "Objective and model", "Optimisation", "Selection",
+        "Checkpoints and resources", "Input columns", "Run",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("verb", VERBS.names)
+def test_whole_help_lists_every_choice(verb: str) -> None:
+    page = " ".join(help_of(verb, "--help").split())
+    for name, parameter in inspect.signature(verb_command(verb).callback).parameters.items():
+        if listed := choices(parameter.annotation):
+            assert f"[{', '.join(listed)}]" in page, name
+
+
+def test_required_and_repeatable_options_are_marked() -> None:
+    assert "--logs LOGS Log to score on: a file, glob or folder (required, repeatable) --split" in " ".join(
+        help_of("evaluate", "-h").split()
+    )
+    assert "COLUMN!=VALUE drops them (repeatable) -o" in " ".join(help_of("report", "-h").split())
+
+
+@pytest.mark.parametrize("columns", range(60, 101, 4))
+@pytest.mark.parametrize("verb", VERBS.names)
+def test_no_line_ends_within_a_formula(verb: str, columns: int) -> None:
+    """Such as `1 − ρ`, or with the `-` of `- for stdin`."""
+    assert not re.search(r" [-−+=]$", help_of(verb, "--help", columns), re.MULTILINE)
+
+
+@pytest.mark.parametrize("verb", VERBS.names)
+def test_defaults_have_one_style(verb: str) -> None:
+    """At the end of the help, numbers without a useless zero, and nothing for a switch."""
+    page = " ".join(help_of(verb, "--help").split())
+    assert not re.search(r"\(default: (?:[\d.]+\.0|-|None|True|False)\)|by default", page)
+
+
 @pytest.mark.parametrize("verb", VERBS.names)
 def test_options_follow_one_template(verb: str) -> None:
     """A capitalised phrase without a full stop; a default comes last; choices are never the metavar."""
     for parameter in verb_command(verb).params:
         text: Any = parameter.help
-        assert text[0].isupper() or text.startswith(("paired:", "'")), (parameter.opts, text)
+        assert text[0].isupper(), (parameter.opts, text)
         assert not text.endswith("."), (parameter.opts, text)
         assert "(default:" not in text or text.endswith(")"), (parameter.opts, text)
         assert not re.search(r"[|<>]", parameter.metavar or ""), parameter.opts
