@@ -62,8 +62,10 @@ class InputFile:
 
 
 @contextlib.contextmanager
-def open_inputs(names: Sequence[str], *, folders: bool = False) -> Iterator[list[InputFile]]:
-    """Open every file that the names match. With `folders`, a folder matches the Parquet files in it."""
+def open_inputs(
+    names: Sequence[str], *, folders: bool = False, patterns: Sequence[str] = ("*.parquet",)
+) -> Iterator[list[InputFile]]:
+    """Open every file that the names match. With `folders`, a folder matches the files of these patterns in it."""
     with contextlib.ExitStack() as stack:
         files = []
         if list(names).count(STANDARD_STREAM) > 1:
@@ -73,7 +75,7 @@ def open_inputs(names: Sequence[str], *, folders: bool = False) -> Iterator[list
                 files.append(InputFile("stdin", stack.enter_context(_stdin()), "stdin"))
             else:
                 folder = name if os.path.isdir(name) else None
-                for path in expand(name, "*.parquet" if folders else None):
+                for path in expand(name, *(patterns if folders else ())):
                     # From the path, not from the name: one_line truncates long paths.
                     base_name = one_line(Path(path).name, 255)
                     files.append(InputFile(one_line(path), stack.enter_context(_seekable(path)), base_name, folder))
@@ -89,20 +91,23 @@ def open_input(name: str) -> Iterator[InputFile]:
         yield files[0]
 
 
-def expand(name: str, in_folders: str | None) -> list[str]:
-    """The files that a name, glob or folder stands for. `in_folders` is the pattern of files in a folder; without it,
-    folders are refused."""
+def expand(name: str, *in_folders: str) -> list[str]:
+    """The files that a name, glob or folder stands for. `in_folders` are the patterns of the files in a folder. Without
+    patterns, folders are rejected."""
     path = Path(name)
     if os.path.isdir(name):  # not Path.is_dir, which raises for a name too long for the system
-        if in_folders is None:
+        if not in_folders:
             raise InputFileError(f"{one_line(name)} is a folder, but a file is needed here")
         paths = sorted(
             str(p)
-            for p in path.rglob(in_folders)
+            for pattern in in_folders
+            for p in path.rglob(pattern)
             if not any(part.startswith(".") for part in p.relative_to(path).parts)
         )
         if not paths:
-            raise InputFileError(f"{one_line(name)} is a folder without {in_folders} files")
+            raise InputFileError(
+                f"{one_line(name)} is a folder without {' or '.join(in_folders)} files: check the name"
+            )
         return paths
     if os.path.exists(name) or not glob.has_magic(name):
         return [name]
@@ -111,7 +116,7 @@ def expand(name: str, in_folders: str | None) -> list[str]:
     except ValueError:  # a name that no file can have
         paths = []
     if not paths:
-        raise InputFileError(f"{one_line(name)} matches no file")
+        raise InputFileError(f"{one_line(name)} matches no file: check the name and the folder")
     return paths
 
 

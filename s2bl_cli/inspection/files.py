@@ -25,6 +25,7 @@ _INSPECTORS: dict[str, Callable[[InputFile, int | None], Facts]] = {
     KIND_CHECKPOINT: inspect_checkpoint,
 }
 _IN_TENSORS = (KIND_POLICY, KIND_CHECKPOINT)  # safetensors; the other kinds are Parquet
+_PATTERNS = ("*.parquet", "*.safetensors", "*.checkpoint")  # of the files in a folder
 
 
 @dataclass(frozen=True)
@@ -37,7 +38,7 @@ class Identity:
 
 def inspect_files(names: Sequence[str], columns: LogColumns, console: Console) -> list[Facts]:
     """The facts of all files: the logs as one log, then each other file."""
-    with open_inputs(names, folders=True) as files:
+    with open_inputs(names, folders=True, patterns=_PATTERNS) as files:
         identities = [_identify(file) for file in files]
         all_facts: list[Facts] = []
         logs = [file for file, identity in zip(files, identities, strict=True) if identity.kind == KIND_LOGS]

@@ -596,9 +596,13 @@ def test_a_folder_as_one_log(parts):
 
 def test_a_pattern_or_folder_without_files(tmp_path):
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InputFileError, match=whole(f"{tmp_path}/*.parquet matches no file")):
+    with pytest.raises(
+        InputFileError, match=whole(f"{tmp_path}/*.parquet matches no file: check the name and the folder")
+    ):
         read(f"{tmp_path}/*.parquet")
-    with pytest.raises(InputFileError, match=whole(f"{tmp_path}/empty is a folder without *.parquet files")):
+    with pytest.raises(
+        InputFileError, match=whole(f"{tmp_path}/empty is a folder without *.parquet files: check the name")
+    ):
         read(f"{tmp_path}/empty")
 
 

@@ -257,7 +257,7 @@ def test_a_folder_without_policies_is_refused(tmp_path: Path, run: Callable[...,
     write_arrays(tmp_path / "log.parquet", _rows(), 2)
     (tmp_path / "trained").mkdir()
     ran = run("evaluate", "trained", "--logs", "log.parquet")
-    assert (ran.code, ran.stderr) == (2, "s2bl: trained is a folder without *.safetensors files\n")
+    assert (ran.code, ran.stderr) == (2, "s2bl: trained is a folder without *.safetensors files: check the name\n")
 
 
 def _named_policy(folder: Path, names: tuple[str, ...]) -> Path:

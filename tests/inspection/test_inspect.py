@@ -596,6 +596,25 @@ def test_files_of_all_kinds_at_once(tmp_path: Path) -> None:
     assert said(*names).count("contract version 1") == 3
 
 
+def test_a_folder_of_policies_and_other_files(tmp_path: Path) -> None:
+    """The logs are described first, as one log; other files follow in the order of their names."""
+    for name in ("b", "a"):
+        write_policy(a_policy(), str(tmp_path / f"{name}.safetensors"), force=False)
+    assert [line["name"] for line in map(json.loads, said(tmp_path, "--json").splitlines())] == [
+        f"{tmp_path}/a.safetensors",
+        f"{tmp_path}/b.safetensors",
+    ]
+    write_log(tmp_path / "log.parquet", random_rows(9))
+    kinds = [json.loads(line)["kind"] for line in said(tmp_path, "--json").splitlines()]
+    assert kinds == ["logs", "policy", "policy"]
+
+
+def test_an_empty_folder_is_refused(tmp_path: Path) -> None:
+    assert refusal(tmp_path) == (
+        f"s2bl: {tmp_path} is a folder without *.parquet or *.safetensors or *.checkpoint files: check the name\n"
+    )
+
+
 def test_a_long_lineage_keeps_its_ends(tmp_path: Path) -> None:
     step = MADE
     for seed in range(29):
