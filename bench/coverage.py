@@ -1,4 +1,4 @@
-"""Are the estimates unbiased, and do the intervals cover? Simulated logs whose true value is known.
+"""Bias of the estimates and coverage of the intervals, on simulated logs whose true value is known.
 
     python bench/coverage.py [--replications 2000] [--only WORD] [--write docs/coverage.md]
     python bench/coverage.py --draw docs/coverage.md     only draw the figure again, from the tables of the page
@@ -277,60 +277,64 @@ def table(world, replications, draws):
     return "\n".join([words, "", f"| {' | '.join(head)} |", rule, *lines]), broken
 
 
-INTRO = """# Do the intervals cover?
+INTRO = """# Interval coverage
 
 ![Coverage of 95 % intervals per estimator and simulated world](figures/coverage.svg)
 
 The figure shows how often 95 % intervals contain the true value, per estimator (rows) and simulated world (colours).
-The line is the nominal level, and the grey band is the range that passes the check. `dm`, which has no check, is left
-out.
-
-The simulated logs on this page have a known true value. This command makes the page:
+The line is the nominal level, and the grey band is the range that passes the check. `dm` is left out, because it has no
+check. The true value is known, because the logs are simulated. This command simulates them and writes this page:
 
 ```sh
 python bench/coverage.py --write docs/coverage.md
 ```
 
-There are 20 kinds of contexts and 5 actions. Every replication draws a log, cross-fits a reward model (a table of
-shrunken means, or the model of `s2bl evaluate` if the heading says so) and computes the [estimators](estimators.md) and
-intervals of `s2bl evaluate`, the bootstrap with DRAWS draws (the default of `--bootstrap-samples` is
-1,000). The columns are the mean of the estimate over the replications; its difference from the true value, in standard
-errors of that mean (beyond ±3 is bias); the mean width of the normal interval and of the Bernstein interval; and the
-share of replications in which each kind of 95 % interval contains the true value. The heading of a column has its
-check, and ✗ marks a rate that fails it:
+## Setup
 
-| interval | check | why |
+There are 20 kinds of contexts and 5 actions. Each replication draws a log, cross-fits a reward model, and computes the
+[estimators](estimators.md) and intervals of `s2bl evaluate`, with DRAWS bootstrap samples instead of 1,000. The reward
+model is a table of shrunken means, or the model of `s2bl evaluate` if the heading says so. The columns of the tables
+are:
+
+- **mean**: the mean of the estimate over all replications;
+- **bias in s.e.**: its difference from the true value, in standard errors of that mean; beyond ±3 it is bias;
+- **width**: the mean width of the normal interval and of the Bernstein interval;
+- **coverage**: per kind of interval, the share of replications in which it contains the true value. The heading has the
+  check, and ✗ marks a rate that fails it.
+
+| interval | check | reason |
 | --- | --- | --- |
 | `normal`, `bootstrap` | 95 ± 2 | their level is approximate, and improves with more rows |
 | `bernstein`, the lower bounds of `ix` and `ls` | ≥ 93 | their level is a minimum: "at least 95 %" |
 | all of `dm` | none | it is as biased as its model, and its interval ignores that bias |
 
-A guaranteed minimum cannot be at 95 ± 2. The Bernstein interval and the two lower bounds hold for every number of rows
-and every distribution of the rewards within their range, so they must be wide enough for the worst distribution: terms
-that are nearly always equal and very rarely as large as the smallest propensity allows. On other logs, including these,
-they cover more often than stated. The price is their width, which the tables show.
+The Bernstein interval and the two lower bounds are valid for any number of rows and any distribution of the rewards
+within their range. So they must be wide enough for the worst distribution, in which terms are nearly always equal and
+very rarely as large as the smallest propensity allows. On other logs, including these, they cover more often than
+stated. The tables show the price, which is their width.
 
-- `ips`, `tips` (no propensity is below ν here), `dr`, `empirical-ips` and `ppi-dr` are unbiased; the bias of the
-  others vanishes as the number of rows grows.
-- A cell is empty if the interval does not exist: the Bernstein inequality applies to unbiased means (other estimators
-  keep the normal interval), and neither it nor the bounds of `ix` and `ls` apply with a model of missingness.
-- In the last three sections feedback is missing by context and action, and `--missing-model` is simulated. The first of
-  them fits a table of rates by action and group of contexts, which can be exact. In the other two, every kind of
-  context and action has its own random rate between 0.1 and 0.6, and the models are those of `s2bl evaluate`, which use
-  eight features of the context, so neither model is exact. In all three sections `ppi-dr` equals `dr`.
+- `ips`, `tips` (no propensity is below ν here), `dr`, `empirical-ips` and `ppi-dr` are unbiased. The bias of the others
+  vanishes as the number of rows grows.
+- A cell is empty if the interval does not exist. The Bernstein inequality applies only to unbiased means; other
+  estimators keep the normal interval. With a model of missingness, neither the Bernstein interval nor the bounds of
+  `ix` and `ls` exist.
+- In the last three sections, feedback is missing by context and action, and `--missing-model` is simulated. The first
+  of them fits a table of rates by action and group of contexts, which can be exact. In the other two, every kind of
+  context and action has its own random rate between 0.1 and 0.6. There the models are those of `s2bl evaluate`, which
+  use eight features of the context, so they are not exact. In all three sections `ppi-dr` equals `dr`.
 """
 
 
 def coverage_rates(page):
     """(section, interval, estimator) → coverage in percent, from the tables of the page."""
-    rates, section, head = {}, None, []
+    rates, section, head = {}, "", []
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("## "):
             section = line.removeprefix("## ")
         elif line.startswith("| estimator"):
             head = [name.partition(":")[0] for name in cells]
-        elif section is not None and line.startswith("| `"):
+        elif head and line.startswith("| `"):
             for kind, cell in zip(head, cells, strict=True):
                 if kind in CHECKS and cell:
                     rates[section, kind, cells[0].strip("`")] = float(cell.split("%")[0])

@@ -11,9 +11,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from documented import fences_of
 from learning_fixtures import blobs, signalled_by, write_arrays
 from repository import ROOT
-from test_docs import _fences, generate
+from test_docs import generate
 
 from s2bl_cli import registry
 from s2bl_cli.app import VERBS
@@ -57,7 +58,7 @@ def fresh_command(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture
 def additions(monkeypatch: pytest.MonkeyPatch, fresh_command: None) -> dict[str, list[str]]:
     """Every file and every line of the page, where it says that they go: table → names added to it."""
-    blocks = _fences(PAGE.read_text(), "python")
+    blocks = fences_of(PAGE.read_text(), "python")
     for body in blocks:
         if body.startswith("# s2bl_cli/"):
             path = body.split("\n")[0].removeprefix("# ")

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import pytest
 import typer
+from documented import fences_of, section_of
 from repository import ROOT, load_script
 
 from s2bl_cli import registry
@@ -22,23 +23,13 @@ from s2bl_cli.metrics.health import WEIGHT_EDGES
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
 ALL_PAGES = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "CHANGELOG.md", ROOT / "sample_data" / "README.md"]
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
-
+FENCE = re.compile(r"^```.*?^```$", re.DOTALL | re.MULTILINE)
 
 generate = load_script("docs/generate.py")
 
 
 def _name(page: Path) -> str:
     return page.relative_to(ROOT).as_posix()
-
-
-def _section(page: Path, heading: str) -> str:
-    """From a heading of the second level to the next one."""
-    return page.read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
-
-
-def _fences(text: str, *languages: str) -> list[str]:
-    return [body for language, body in FENCE.findall(text) if language in languages]
 
 
 # --- generated parts ---
@@ -116,14 +107,14 @@ def test_every_verb_has_a_page_and_a_row_in_the_readme(verb: str) -> None:
     assert page.read_text().startswith(f"# s2bl {verb}\n")
     assert page.read_text().rstrip().endswith("<!-- /generated -->")
     assert "<!-- generated:flags -->" in page.read_text()
-    assert f"| [`s2bl {verb}`](docs/{verb}.md) |" in _section(ROOT / "README.md", "Commands")
+    assert f"| [`s2bl {verb}`](docs/{verb}.md) |" in section_of(ROOT / "README.md", "Commands")
 
 
 def test_every_package_is_on_the_architecture_page() -> None:
     """Among the rooms, and in the order of imports."""
     package = ROOT / "s2bl_cli"
     rooms = {path.stem for path in package.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    drawn, order = _fences((ROOT / "docs" / "architecture.md").read_text(), "text")
+    drawn, order = fences_of((ROOT / "docs" / "architecture.md").read_text(), "text")
     listed = set(re.findall(r"^  (\w+)(?:/|\.py) ", drawn, re.MULTILINE))
     assert listed == rooms - {"__init__", "__main__"}
     assert set(order.replace("·", " ").split()) == listed
@@ -147,7 +138,7 @@ def test_every_registry_is_shown_on_some_page() -> None:
     ],
 )
 def test_every_column_is_in_the_contract(kind: str, column: str) -> None:
-    table = _section(ROOT / "docs" / "contract.md", kind).split("\n### ")[0]
+    table = section_of(ROOT / "docs" / "contract.md", kind).split("\n### ")[0]
     assert any(f"`{column}`" in row.split(" | ")[0] for row in table.splitlines() if row.startswith("| "))
 
 
@@ -172,10 +163,17 @@ class Command(NamedTuple):
 
 def _pipelines(text: str) -> list[list[list[str]]]:
     """The command lines of the shell examples, each as the stages of its pipeline. Output is left out."""
-    lines = [line for body in _fences(text, "sh") for line in body.replace("\\\n", " ").splitlines()]
-    for body in _fences(text, "console"):
+    lines = [line for body in fences_of(text, "sh") for line in _unrolled(body).replace("\\\n", " ").splitlines()]
+    for body in fences_of(text, "console"):
         lines += [line.removeprefix("$ ") for line in body.splitlines() if line.startswith("$ ")]
     return [_stages(line) for line in lines if line.strip()]
+
+
+def _unrolled(script: str) -> str:
+    """The script with the first value of each loop variable."""
+    for name, value in re.findall(r"\bfor (\w+) in (\S+)", script):
+        script = script.replace(f"${name}", value)
+    return script
 
 
 def _stages(line: str) -> list[list[str]]:

@@ -1,22 +1,25 @@
 """The README's examples do what the page says: commands and outputs, with numbers to a few percent."""
 
 import json
-import os
-import re
-import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from documented import assert_alike, check_examples, examples_of, fences_of, run_command, section_of
 from repository import ROOT
-from test_docs import _fences, _section
-
-NUMBER = re.compile(r"-?\d[\d,]*\.?\d*")
-TOLERANCE = 0.03  # another processor, another release of torch: not the same last digits
-REST = "…"  # stands for the lines that the page leaves out
 
 README = ROOT / "README.md"
+QUICKSTART, EXPERIMENT = "Quickstart with your own log", "The paper's experiment"
+CSV = """day,age,country,channel,propensity,bought
+1,34,DE,email,0.5,1
+1,51,FR,push,0.25,
+1,19,DE,sms,0.25,0
+1,42,US,email,0.5,
+2,27,US,push,0.25,1
+2,63,FR,email,0.5,0
+2,38,DE,sms,0.25,
+2,45,FR,push,0.25,0
+"""
 
 
 @pytest.fixture
@@ -25,77 +28,62 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def printed(folder: Path, command: str) -> str:
-    """What a command prints, in a process of its own."""
-    name, *words = shlex.split(command)
-    program = {"s2bl": [sys.executable, "-m", "s2bl_cli"], "python": [sys.executable]}[name]
-    ran = subprocess.run(
-        [*program, *words],
-        cwd=folder,
-        env={**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout
-    return ran.stdout
+def test_quickstart_prints_what_the_page_says(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The policy beats the logging policy in truth. Then the page's and the contract's snippets use it without s2bl."""
+    text, _, from_csv = section_of(README, QUICKSTART).partition("\n### From a CSV file\n")
+    (columns,) = fences_of(text, "toml")
+    (folder / "columns.toml").write_text(columns)
+    *examples, truth = examples_of(text)
+    assert [example.command.split()[:2] for example in examples] == [
+        ["python", "sample_data/clicks.py"],
+        *(["s2bl", command] for command in ("inspect", "train", "evaluate", "report")),
+    ]
+    check_examples(folder, examples, monkeypatch)
 
+    capsys.readouterr()
+    run_command(truth.command, monkeypatch)
+    printed = capsys.readouterr().out
+    (documented,) = truth.output
+    assert_alike(printed, documented)
+    rates = json.loads(printed)
+    assert 1.2 * rates["logging policy"] < rates["policy"] <= rates["best"]
 
-def examples(section: str) -> list[tuple[str, list[str]]]:
-    """The commands of a section, each with the lines that follow it."""
-    pairs: list[tuple[str, list[str]]] = []
-    for line in (line for body in _fences(_section(README, section), "console") for line in body.splitlines()):
-        if line.startswith("$ "):
-            pairs.append((line[2:], []))
-        else:
-            pairs[-1][1].append(line)
-    return pairs
-
-
-def assert_alike(line: str, documented: str) -> None:
-    """The same words, and numbers within the tolerance. Bars, spaces and marks follow from the numbers' digits."""
-    words, documented_words = (
-        re.split(r"[\s|*:-]+", re.sub(r"</?u>", "", NUMBER.sub("#", text))) for text in (line, documented)
-    )
-    assert [word for word in words if word] == [word for word in documented_words if word]
-    numbers, documented_numbers = (
-        [float(number.replace(",", "")) for number in NUMBER.findall(text)] for text in (line, documented)
-    )
-    assert numbers == pytest.approx(documented_numbers, rel=TOLERANCE, abs=TOLERANCE)
-
-
-def test_quickstart_prints_what_the_page_says(folder: Path) -> None:
-    """Then the page's and the contract's snippets use the policy without s2bl."""
-    check_section(folder, "Quickstart with your own log")
     for page, section in ((README, "The policy from Python"), (ROOT / "docs" / "contract.md", "Policies")):
-        (snippet,) = _fences(_section(page, section), "python")
-        (folder / "snippet.py").write_text(f"{snippet}\nassert abs(probabilities.sum() - 1) < 1e-6\n")
-        printed(folder, "python snippet.py")
+        (snippet,) = fences_of(section_of(page, section), "python")
+        names: dict[str, object] = {}
+        exec(snippet, names)
+        assert abs(names["probabilities"].sum() - 1) < 1e-6  # type: ignore[attr-defined]
+
+    (folder / "decisions.csv").write_text(CSV)
+    (snippet,) = fences_of(from_csv, "python")
+    exec(snippet, {})
+    check_examples(folder, examples_of(from_csv), monkeypatch)
 
 
-def test_experiment_prints_what_the_page_says(folder: Path) -> None:
-    check_section(folder, "The paper's experiment")
+def test_experiment_prints_what_the_page_says(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Then the loop over masks and seeds prints the page's last table."""
+    text = section_of(README, EXPERIMENT)
+    assert len(examples_of(text)) == 7
+    check_examples(folder, examples_of(text), monkeypatch)
+    (script,), (table,) = fences_of(text, "sh"), fences_of(text, "text")
+    commands = _expanded(script, folder)
+    assert len(commands) == 2 * 3 * (1 + 2) + 2
+    for command in commands:
+        code, printed = run_command(command, monkeypatch)
+        assert code == 0, printed
+    for line, documented in zip(printed.splitlines(), table.splitlines(), strict=True):
+        assert_alike(line, documented)
 
 
-def check_section(folder: Path, section: str) -> None:
-    for body in _fences(_section(README, section), "toml"):
-        (folder / "columns.toml").write_text(body)
-    pairs = examples(section)
-    assert len(pairs) >= 4
-    for command, documented in pairs:
-        lines = printed(folder, command).splitlines()
-        if documented[-1:] == [REST]:
-            documented = documented[:-1]
-            lines = lines[: len(documented)]
-        assert len(lines) == len(documented), (command, lines)
-        for line, documented_line in zip(lines, documented, strict=True):
-            assert_alike(line, documented_line)
-
-
-def test_quickstart_beats_the_logging_policy_in_truth() -> None:
-    command, (line,) = examples("Quickstart with your own log")[-1]
-    assert command == "python sample_data/clicks.py policy.safetensors"
-    truth = json.loads(line)
-    assert truth["policy"] > 1.2 * truth["logging policy"]
-    assert truth["policy"] <= truth["best"]
+def _expanded(script: str, folder: Path) -> list[str]:
+    """The s2bl commands that a shell script runs, with its loops expanded. Only its other commands are run."""
+    ran = subprocess.run(
+        ["sh", "-euc", f's2bl() {{ echo "s2bl $*"; }}\n{script}'],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return ran.stdout.splitlines()
