@@ -3,12 +3,13 @@
 import json
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from documented import assert_alike, check_examples, examples_of, fences_of, run_command, section_of
 from repository import ROOT
 
-README = ROOT / "README.md"
+README, CONTRACT = ROOT / "README.md", ROOT / "docs" / "contract.md"
 QUICKSTART, EXPERIMENT = "Quickstart with your own log", "The paper's experiment"
 CSV = """day,age,country,channel,propensity,bought
 1,34,DE,email,0.5,1
@@ -50,11 +51,15 @@ def test_quickstart_prints_what_the_page_says(
     rates = json.loads(printed)
     assert 1.2 * rates["logging policy"] < rates["policy"] <= rates["best"]
 
-    for page, section in ((README, "The policy from Python"), (ROOT / "docs" / "contract.md", "Policies")):
-        (snippet,) = fences_of(section_of(page, section), "python")
-        names: dict[str, object] = {}
-        exec(snippet, names)
-        assert abs(names["probabilities"].sum() - 1) < 1e-6  # type: ignore[attr-defined]
+    (snippet,) = fences_of(section_of(README, "The policy from Python"), "python")
+    names: dict[str, Any] = {}
+    exec(snippet, names)
+    assert abs(names["probabilities"].sum() - 1) < 1e-6
+    (snippet,), (documented,) = (
+        fences_of(section_of(CONTRACT, "Policies"), language) for language in ("python", "text")
+    )
+    exec(snippet, {})
+    assert_alike(capsys.readouterr().out, documented)
 
     (folder / "decisions.csv").write_text(CSV)
     (snippet,) = fences_of(from_csv, "python")

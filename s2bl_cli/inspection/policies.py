@@ -56,7 +56,7 @@ def inspect_policy(file: InputFile, version: int | None) -> PolicyFacts:
         parameters=sum(tensor.size for name, tensor in policy.tensors.items() if _is_learned(name)),
         tensors=[
             TensorFacts(one_line(name, 60), str(tensor.dtype), list(tensor.shape))
-            for name, tensor in policy.tensors.items()
+            for name, tensor in sorted(policy.tensors.items())  # safetensors reads them in any order
         ],
         training_rows=policy.training_rows,
         training_known=policy.training_known,

@@ -384,6 +384,7 @@ def test_a_policy(tmp_path: Path) -> None:
     assert (found["training_rows"], found["training_known"]) == (900, 300)
     assert found["parameters"] == 4 * 16 + 4
     assert {"name": "body.1.weight", "dtype": "float32", "shape": [4, 16]} in found["tensors"]
+    assert [tensor["name"] for tensor in found["tensors"]] == sorted(a_policy().tensors)
     assert len(found["tensors"]) == 5
     assert len(found["sha256"]) == 64
     assert found["lineages"][0][-1] == "s2bl train --lam 0.1 --reg wce 2-mask.parquet -o policy.safetensors"
