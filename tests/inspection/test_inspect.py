@@ -701,6 +701,16 @@ def test_all_faults_of_the_values_are_told(tmp_path: Path) -> None:
         assert rule in told
 
 
+def test_faults_of_rewards_are_told_as_such(tmp_path: Path) -> None:
+    path = write_foreign(
+        tmp_path / "log", context=[[0.0]] * 3, action=[0, 1, 0], propensity=[0.5] * 3, reward=[1.0, np.inf, np.nan]
+    )
+    assert refusal(path, "--reward-column", "reward").endswith(
+        "log: reward must be finite, or null if it is missing (polars: fill_nan(None)): 2 rows, the first is row 1 "
+        "with inf (rows count from 0); fix or drop these rows\n"
+    )
+
+
 def test_a_policy_in_parquet_is_refused(tmp_path: Path) -> None:
     path = write_log(tmp_path / "log.parquet", random_rows(10))
     table = pq.read_table(path)

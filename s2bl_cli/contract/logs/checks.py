@@ -59,10 +59,13 @@ class FaultTally:
         raise ContractError(f"{subject}: {'; '.join(rules)} (rows count from 0); fix or drop these rows")
 
 
-def check_batch(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: FaultTally) -> None:
+def check_batch(
+    batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: FaultTally, *, is_reward: bool = False
+) -> None:
     """Check every rule about the batch's columns.
 
-    The batch is canonical: its types are right, and its nulls have been counted.
+    The batch is canonical: its types are right, and its nulls have been counted. With `is_reward`, its costs were read
+    from a column of rewards, and faults are reported as faults of rewards.
     """
     names = set(batch.schema.names)
     if "context" in names:
@@ -74,7 +77,7 @@ def check_batch(batch: pa.RecordBatch, spec: LogSpec, first_row: int, tally: Fau
     if "propensity" in names:
         _check_propensity(batch.column("propensity"), first_row, tally)
     if "cost" in names:
-        _check_cost(batch.column("cost"), first_row, tally)
+        _check_cost(batch.column("cost"), first_row, tally, is_reward=is_reward)
     if {"pi0", "action", "propensity"} <= names:
         _check_pi0(batch, spec, first_row, tally)
 
@@ -104,12 +107,12 @@ def _check_propensity(column: pa.Array, first_row: int, tally: FaultTally) -> No
     tally.add_where(~((values > 0) & (values <= 1)), "propensity must be in (0, 1]", values, first_row)
 
 
-def _check_cost(column: pa.Array, first_row: int, tally: FaultTally) -> None:
+def _check_cost(column: pa.Array, first_row: int, tally: FaultTally, *, is_reward: bool) -> None:
     values = without_nulls(column, 0)
     tally.add_where(
         ~np.isfinite(values),
-        "cost must be finite, or null if it is missing (polars: fill_nan(None))",
-        values,
+        f"{'reward' if is_reward else 'cost'} must be finite, or null if it is missing (polars: fill_nan(None))",
+        -values if is_reward else values,
         first_row,
     )
 

@@ -229,7 +229,7 @@ class Log:
         extra: bool,
     ) -> pa.RecordBatch:
         batch = canonical_batch(source, plan, self.spec, columns, first_row, tally, extra=extra)
-        check_batch(batch, self.spec, first_row, tally)
+        check_batch(batch, self.spec, first_row, tally, is_reward=plan.is_reward)
         return batch
 
     def _check_files_agree(self) -> None:
