@@ -284,7 +284,8 @@ FORMATS = Registry(
         "csv": Entry("reporting.formats.csv_text:render", "one line per cell, unrounded"),
         "json": Entry("reporting.formats.json_text:render", "tables, verdicts, claims and commands for programs"),
         "html": Entry(
-            "reporting.formats.html:render", "one page with tables, figures, verdicts and the commands that remake it"
+            "reporting.formats.html:render",
+            "one page with tables, figures, verdicts and the commands that reproduce it",
         ),
     },
 )

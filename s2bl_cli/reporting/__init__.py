@@ -1,1 +1,1 @@
-"""Scores in, tables out."""
+"""Make tables, figures and claims of scores."""

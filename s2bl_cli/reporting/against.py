@@ -1,4 +1,4 @@
-"""Our numbers beside the paper's: one row per cell of the paper that we have too, with the difference."""
+"""Compare our numbers with the paper's: one row per cell that both have, with the difference."""
 
 import polars as pl
 
@@ -12,15 +12,15 @@ from s2bl_cli.reporting.significance import LEVEL, p_value
 from s2bl_cli.reporting.table import Cell, Key, Row, Table, key_text
 
 KEYS = ("dataset", "model", "tau", "rho")
-SIGNIFICANCE_NOTE = "† differs from the paper beyond noise (5 %): Welch's t over both sides' seeds."
+SIGNIFICANCE_NOTE = "† differs significantly from the paper (5 %): Welch's t-test over the seeds of both."
 
 
 def against_paper(frame: pl.DataFrame, settings: ReportSettings) -> Table:
-    """Rows dataset/model/τ/ρ/method; what the paper does not have is left out."""
+    """One row per dataset, model, τ, ρ and method. Numbers that the paper does not have are left out."""
     metric = chosen_metric(frame, settings.metric)
     if settings.row_columns:
-        raise SettingError("--against paper has rows of its own: leave out --group-by")
-    # Of the logging policy the paper has the sampled accuracy, whatever the table's: it is compared with ours.
+        raise SettingError("--against paper has fixed rows: remove --group-by")
+    # The paper has only the sampled accuracy of the logging policy, so ours is compared with it in every table.
     of_references = SAMPLED_ACCURACY if metric in ACCURACIES else metric
     metric_of_method = pl.when(is_reference()).then(pl.lit(of_references)).otherwise(pl.lit(metric))
     scores = of_metrics(frame, [metric, of_references]).filter(pl.col("metric") == metric_of_method)
@@ -63,7 +63,7 @@ def _published(place: dict[str, Key]) -> Cell:
         & (pl.col("tau").is_null() | pl.col("tau").eq_missing(pl.lit(place["tau"])))
         & ((pl.col("rho") - pl.lit(place["rho"])).abs() < 5e-4)
     )
-    # A linear policy on CIFAR-10 was published for two logging policies; without knowing ours, the first table counts.
+    # The paper has linear policies on CIFAR-10 for two logging policies. If ours is unknown, its first table is used.
     is_other = pl.col("logging_model").ne_missing(pl.lit(model_class(place["logging_model"])))
     for row in published.sort(is_other, maintain_order=True).head(1).iter_rows(named=True):
         return Cell(row["mean"], row["std"], unit=quantity(row["metric"]).unit, runs=row["runs"])
@@ -71,5 +71,5 @@ def _published(place: dict[str, Key]) -> Cell:
 
 
 def model_class(model: Key) -> str | None:
-    """The paper's word for a model."""
+    """The name of a model in the paper."""
     return None if model is None else "linear" if model == "linear" else "deep"

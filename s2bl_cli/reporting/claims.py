@@ -1,11 +1,11 @@
-"""Claims that scores must bear out, so that a pipeline can stop when they do not.
+"""Check claims about scores, so that a pipeline can stop if one fails.
 
     wce-s2bl >= tips + 2                      in every row of the table that has both
     wce-s2bl > 70 at rho=0.02 tau=10          in the rows of that ρ and τ
-    wce-s2bl >= tips + 2 on average           of the means over the rows that have both
+    wce-s2bl >= tips + 2 on average           for the means over the rows that have both
 
-Words are methods or numbers, joined by + and - with spaces around them, because methods have hyphens. Numbers are in
-the table's unit: points of percent for accuracies.
+Methods and numbers are joined by + and - with spaces around them, because methods have hyphens. Numbers are in the unit
+of the table: percentage points for accuracies.
 """
 
 import math
@@ -34,11 +34,11 @@ _FORM = (
     f"sums of methods and numbers with one of {', '.join(_RELATIONS)} between them and spaces around every word, then "
     "rows (at rho=0.02 tau=10) or on average"
 )
-_ROUNDING = 1e-9  # 0.7 + 0.02 is not 0.72 in binary: what is off by so little is equal
+_ROUNDING = 1e-9  # 0.7 + 0.02 is not 0.72 in binary; smaller differences count as equal
 
 
 def checked(claim: str, table: Table, shown: Metric) -> Iterator[Verdict]:
-    """One verdict per row that has all the claim's methods, or one on average. No such row is a fault of the claim."""
+    """One verdict per row that has all methods of the claim, or one on average. Without such a row it is an error."""
     match = _CLAIM.fullmatch(" ".join(claim.split()))
     if match is None:
         raise SettingError(f"--check must be like 'wce-s2bl >= tips + 2', found {one_line(claim, 80)!r}: {_FORM}")
@@ -74,13 +74,13 @@ def checked(claim: str, table: Table, shown: Metric) -> Iterator[Verdict]:
 
 
 def _sum(side: Sequence[str], means: Mapping[str, float], unit: Unit) -> float:
-    """Of words and signs in turn: a, +, b, -, c."""
+    """The value of a sum such as a + b - c, given as alternating words and signs."""
     terms = [unit.factor * means[word] if word in means else float(word) for word in side[::2]]
     return terms[0] + sum(_SIGNS[sign] * term for sign, term in zip(side[1::2], terms[1:], strict=True))
 
 
 def _is_at(table: Table, keys: Sequence[Key], at: Mapping[str, str]) -> bool:
-    """Whether the row has the values that the claim is about: a number as it is, or anything as it is printed."""
+    """Whether the row has the values after `at`, compared as numbers or as printed text."""
     values = dict(zip((*table.key_titles, *table.keys), (*keys, *keys), strict=True))
     return all(
         text == key_text(values[name]) or (_NUMBER.fullmatch(text) and values[name] == float(text))
@@ -89,14 +89,16 @@ def _is_at(table: Table, keys: Sequence[Key], at: Mapping[str, str]) -> bool:
 
 
 def compared_with_baseline(table: Table, baseline: Table, shown: Metric, tolerance: float) -> Iterator[Verdict]:
-    """Every number of the baseline must be there, and no worse by more than the tolerance, in the table's unit."""
+    """Every number of the baseline must exist and be worse by at most the tolerance, in the unit of the table."""
     if table.keys != baseline.keys:
-        raise SettingError("--baseline: its scores make other rows than these: give scores of the same kind")
+        raise SettingError(
+            "--baseline: its table has other rows than that of these scores: give scores of the same kind"
+        )
     claim = f"no worse than the baseline by more than {tolerance:g}"
     sign = -1 if shown.better == "low" else 1
     unit, new, old_rows = shown.unit, table.means(), baseline.means()
     if not any(old_rows.values()):
-        raise SettingError("--baseline: no number in it to hold these scores against")
+        raise SettingError("--baseline: it has no number to compare these scores with: give scores of the same metric")
     for keys, means in old_rows.items():
         for column, old in means.items():
             now = new.get(keys, {}).get(column)

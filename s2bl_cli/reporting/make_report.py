@@ -1,4 +1,4 @@
-"""Files and a request in, a report out: which tables and figures, in which format, and whether the claims hold."""
+"""Make a report from files: choose tables and figures, check claims, and format the result."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -49,7 +49,7 @@ _Part = TypeVar("_Part")
 
 @dataclass(frozen=True)
 class ReportRequest:
-    """All that was asked for."""
+    """The request: settings, filters, claims and output."""
 
     settings: ReportSettings
     where: tuple[str, ...] = ()
@@ -59,16 +59,16 @@ class ReportRequest:
     def __post_init__(self) -> None:
         plot, figure = self.settings.plot, self.settings.figure
         if plot is None and figure != AUTO and not self.is_page:
-            raise SettingError(f"--figure {figure} goes with --plot FILE or --format html: nothing else shows figures")
+            raise SettingError(f"--figure {figure} needs --plot FILE or --format html: other formats have no figures")
         if plot is not None and _suffix(plot) not in SUFFIXES:
             endings = ", ".join(f".{suffix}" for suffix in SUFFIXES)
             raise SettingError(f"--plot must end in {endings}, found {one_line(plot, 60)!r}")
         if plot is not None and plot == self.output:
-            raise SettingError("--plot and -o name the same file: give each its own")
+            raise SettingError("--plot and -o name the same file: give them different names")
 
     @property
     def form(self) -> str:
-        """The format that is asked for, else that of the output's suffix, else markdown."""
+        """The requested format, else that of the output's suffix, else markdown."""
         return self.settings.format or _FORMATS_BY_SUFFIX.get(_suffix(self.output), MARKDOWN)
 
     @property
@@ -89,29 +89,29 @@ def _suffix(name: str) -> str:
 
 
 def make_report(names: Sequence[str], request: ReportRequest) -> Report:
-    """Read the files and make all of it, before any of it is written. Without scores there are only figures."""
+    """Read the files and make the whole report before anything is written. Without scores there are only figures."""
     settings = request.settings
     data, lineages = read_inputs(names, request)
     report = Report()
     if not data.scores.is_empty():
         report = report_of_scores(data, lineages, request)
     elif settings.plot is None or request.has_claims:
-        raise SettingError("no scores are given, and a table is made of scores: s2bl evaluate makes them")
+        raise SettingError("a table needs scores, but none were given: make them with s2bl evaluate")
     if settings.plot is None:
         return report
     figures = chosen_figures(settings.figure, data)
     if not figures:
-        raise SettingError("no figure can be drawn from these files: --figure names what each needs")
+        raise SettingError("no figure can be drawn from these files: choose one with --figure to see what it needs")
     with drawing():
         plot = saved(FIGURES.load(figures[0]).draw(data), _suffix(settings.plot))
     return replace(report, plot=plot, plot_name=figures[0])
 
 
 def read_inputs(names: Sequence[str], request: ReportRequest) -> tuple[FigureData, list[Step]]:
-    """The content of the files, and the lineages of the scores. Each file states its kind.
+    """The content of the files, and the lineages of the scores. The kind of a file is in its document.
 
-    Histories and logs are for figures: in a report without figures, they are files of the wrong kind. A file that
-    does not state its kind is a log of another tool if a figure of logs is asked for.
+    Histories and logs are only for figures. Without figures they are rejected as files of the wrong kind. A file
+    without a document is read as a log of another tool, if the figure is one of logs.
     """
     settings = request.settings
     log_kinds = (KIND_LOGS, None) if settings.figure == "propensities" else (KIND_LOGS,)
@@ -132,12 +132,12 @@ def _propensities(file: InputFile) -> LogPropensities:
     arrays = Log([file]).read(("propensity", "cost", "split"))
     train = ~arrays.is_test
     if not train.any():
-        raise ContractError(f"{file.name}: it has no train rows, whose propensities could be shown")
+        raise ContractError(f"{file.name}: it has no train rows, but the figure shows their propensities")
     return LogPropensities(file.base_name, arrays.propensity[train], arrays.known[train])
 
 
 def report_of_scores(data: FigureData, lineages: Sequence[Step], request: ReportRequest) -> Report:
-    """The table that is asked for, and claims on it; on a page also the other tables and the figures that apply."""
+    """The requested table and the claims on it. A page also has the other tables and figures that fit."""
     frame, settings = data.scores, request.settings
     check_group_by(settings, frame.columns)
     name = chosen_table(frame, settings)
@@ -148,13 +148,13 @@ def report_of_scores(data: FigureData, lineages: Sequence[Step], request: Report
     if request.is_page:
         tables += made_parts(other_tables(frame, name, settings), notes)
         figures = page_figures(data, settings.figure, notes)
-    commands = dict.fromkeys(tuple(command_lines(step)) for step in lineages)  # once for files made alike
+    commands = dict.fromkeys(tuple(command_lines(step)) for step in lineages)  # once for files with the same lineage
     health = tuple(verdicts(frame))
     return Report(tuple(tables), tuple(figures), health, tuple(commands), tuple(claims), tuple(notes))
 
 
 def made_parts(parts: Mapping[str, Callable[[], _Part]], notes: list[str]) -> list[_Part]:
-    """The parts of a page that can be made. Notes say why the others cannot."""
+    """The parts of a page that can be made. Notes explain why others cannot."""
     made: list[_Part] = []
     for name, make in parts.items():
         try:
@@ -165,7 +165,7 @@ def made_parts(parts: Mapping[str, Callable[[], _Part]], notes: list[str]) -> li
 
 
 def other_tables(frame: pl.DataFrame, name: str, settings: ReportSettings) -> dict[str, Callable[[], Table]]:
-    """The tables that the scores can fill besides the one that is shown, unless one was asked for."""
+    """The other tables that fit the scores, unless --table chose one."""
     if settings.table != AUTO or settings.metric is not None:
         return {}
     shown = () if settings.against else (name, None if name == OPE else default_metric(frame))
@@ -181,8 +181,8 @@ def other_tables(frame: pl.DataFrame, name: str, settings: ReportSettings) -> di
 
 
 def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
-    """By what is in the scores: estimates alone, a fixed number of known rows with more and more missing ones,
-    regularisers alone beside the whole, several models; else the main table."""
+    """The requested table, else the first that fits: estimates without accuracies, a fixed number of known rows,
+    regularisers with and without a risk, several models, and otherwise the main table."""
     if settings.table != AUTO:
         return settings.table
     learned = frame.filter(~is_reference())
@@ -200,7 +200,7 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
 
 
 def make_claims(frame: pl.DataFrame, name: str, request: ReportRequest) -> list[Verdict]:
-    """Of one metric, in the rows of the table."""
+    """Check the claims on one metric, in the rows of the table."""
     settings = request.settings
     if name == OPE and settings.metric is None and settings.against is None:
         raise SettingError("--check and --baseline compare one number: pass --metric, such as --metric dr")
@@ -216,12 +216,12 @@ def make_claims(frame: pl.DataFrame, name: str, request: ReportRequest) -> list[
 
 
 def chosen_figures(asked: str, data: FigureData) -> list[str]:
-    """The figure that is asked for, else those that apply, the most informative first."""
+    """The requested figure, else those that fit, the most informative first."""
     if asked == AUTO:
         return [name for name in FIGURES.names if FIGURES.load(name).applies(data)]
     figure = FIGURES.load(asked)
     if not figure.can_be_drawn(data):
-        raise SettingError(f"--figure {asked} is drawn from {figure.needs}, and there are none here")
+        raise SettingError(f"--figure {asked} needs {figure.needs}, but these files have none")
     return [asked]
 
 

@@ -1,8 +1,8 @@
-"""Which runs are repetitions of one another, in which row and column of a table they are, and what is made of them.
+"""Find out which runs are repetitions, arrange runs in the rows and columns of a table, and average repetitions.
 
-Runs are repetitions if what was asked for differs in seeds alone: those of training, of the mask and of the log. What
-follows from the request may differ too: a selected λ, the numbers of known and missing rows. Runs that were asked for
-differently are never averaged: a policy has a column per request, and a log that is no repetition a row of its own.
+Runs are repetitions if their requested settings differ only in seeds (of training, of the mask and of the log). Values
+that result from the request may differ too, such as a selected λ or the number of known rows. Runs with different
+requests are never averaged: policies get one column per request, and logs that are not repetitions get separate rows.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,23 +23,23 @@ _OUTCOMES = ("known", "missing")
 _OF_THE_LOG = ("dataset", "tau", "logging_model", "logs.dataset", "logs.tau")  # in the row's keys, or in `trained_on`
 _NO_REQUEST = {*SCHEMA.names, *_OUTCOMES, *_OF_THE_LOG, "ratio", "epoch", "quantity", "column"}
 _ASKED = "asked."
-_MOST_COLUMNS = 8  # of one method; beyond, nobody reads them
-_NAMED = 4  # of the values or cells in a message; of more, the number is printed
+_MOST_COLUMNS = 8  # of one method; more are not readable
+_NAMED = 4  # values or cells in a message; the others are counted
 
 
 @dataclass(frozen=True)
 class Arranged:
-    """Runs in the order of a table: the columns `keys` make the rows, `column` is a name of `titles`."""
+    """Runs in the order of a table. The columns `keys` define the rows, and `column` is a key of `titles`."""
 
     runs: pl.DataFrame
     keys: tuple[str, ...]
     titles: dict[str, str]
     methods: dict[str, str]  # by column
-    notes: tuple[str, ...]  # on what was asked for differently, and on what differs all the same
+    notes: tuple[str, ...]  # on different requests, and on results that differ between repetitions
 
 
 def requests(runs: pl.DataFrame) -> dict[str, pl.Expr]:
-    """What was asked for, by setting: the values to select among where one was selected."""
+    """The requested value of each setting: the grid, if one of its values was selected."""
     names = [name for name in runs.columns if name not in _NO_REQUEST and not name.endswith("seed")]
     chosen = {name: pl.col(name) for name in names}
     for name in names:
@@ -48,21 +48,21 @@ def requests(runs: pl.DataFrame) -> dict[str, pl.Expr]:
             chosen[setting] = pl.coalesce(chosen.pop(name), pl.col(setting).cast(pl.String).str.strip_suffix(".0"))
     masks = [pl.col(name).is_not_null() for name in names if name.startswith("mask.")]
     if masks and "rho" in chosen:
-        # After a mask, ρ is what became of the share or number that was asked for.
+        # After a mask, ρ is the result of the requested fraction or number.
         chosen["rho"] = pl.when(~pl.any_horizontal(masks)).then("rho").alias("rho")
     return chosen
 
 
 def what_differs(runs: pl.DataFrame, within: Sequence[str]) -> list[str]:
-    """The requests in which runs differ that agree in the columns `within`."""
+    """The requested settings that differ between runs with equal values in the columns `within`."""
     chosen = {name: request for name, request in requests(runs).items() if name not in within}
     counts = runs.select(request.n_unique().over(within).max().alias(name) for name, request in chosen.items())
     return [name for name, count in counts.to_dicts()[0].items() if count is not None and count > 1]
 
 
 def share_makes_rows(runs: pl.DataFrame) -> bool:
-    """Whether ρ is a setting of the experiment. Where policies learned from other data than they are scored on, it is
-    one only if some of them differ in the mask alone; else the log makes the row, and policies are beside each other.
+    """Whether each ρ gets its own row. If policies were trained on other data than they are scored on, this is the case
+    only if some of them differ in nothing but the mask. Otherwise all policies of a log are in one row.
     """
     is_elsewhere = (pl.col("trained_on") != pl.col("dataset")) | pl.col("trained_tau").ne_missing(pl.col("tau"))
     elsewhere = runs.filter(pl.col("trained_on").is_not_null() & is_elsewhere)
@@ -73,7 +73,7 @@ def share_makes_rows(runs: pl.DataFrame) -> bool:
 
 
 def row_keys(scores: pl.DataFrame, asked: Sequence[str], keys: Sequence[str]) -> tuple[str, ...]:
-    """What was asked for, else the table's own; a row per class where scores are by class."""
+    """The requested columns, else those of the table. Scores by class have one row per class."""
     if asked:
         keys = asked
     elif not share_makes_rows(scores):
@@ -83,7 +83,7 @@ def row_keys(scores: pl.DataFrame, asked: Sequence[str], keys: Sequence[str]) ->
 
 
 def arranged(frame: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = ()) -> Arranged:
-    """Every run in its row and column, references at every row of their log. `methods` are in the order of columns."""
+    """Arrange every run in its row and column, references in every row of their log. `methods` orders the columns."""
     keys = tuple(keys)
     notes: list[str] = []
     differing = [] if "log" in keys else _what_logs_differ_in(frame, keys)
@@ -97,8 +97,8 @@ def arranged(frame: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = 
 
 
 def _in_rows(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
-    """A reference has no ρ and no λ: it is at every ρ and λ of the policies that are scored on its log. The same rows
-    in another file, such as a masked copy, give the same number: it is one run."""
+    """Copy references, which have no ρ and no λ, to every ρ and λ of the policies that are scored on their log. Equal
+    scores on the same rows in another file, such as a masked copy, count as one run."""
     references, learned = frame.filter(is_reference()), frame.filter(~is_reference())
     if not references.is_empty() and not learned.is_empty():
         log = ["log_sha256", "split"]
@@ -113,14 +113,14 @@ def _policy_in_row(keys: Sequence[str]) -> list[str]:
 
 
 def _what_logs_differ_in(frame: pl.DataFrame, keys: Sequence[str]) -> list[str]:
-    """Nothing, if the logs that one policy is scored on, in one row, are repetitions: they differ in seeds alone."""
+    """In which settings the logs of one policy and row differ; empty if they are repetitions."""
     within = _policy_in_row(keys)
     several = _in_rows(frame, keys).filter(pl.len().over(within) > 1)
     return what_differs(several, within) or (["log"] if _is_repeated(several, within) else [])
 
 
 def _is_repeated(runs: pl.DataFrame, within: Sequence[str], by: Sequence[pl.Expr] = ()) -> bool:
-    """Whether runs that agree in the columns `within` and in `by` have equal seeds."""
+    """Whether runs with equal values in the columns `within` and in `by` also have equal seeds."""
     seeds = [name for name in runs.columns if name.endswith("seed") and name not in within]
     return bool(runs.select(*within, *seeds, *by).is_duplicated().any())
 
@@ -128,7 +128,7 @@ def _is_repeated(runs: pl.DataFrame, within: Sequence[str], by: Sequence[pl.Expr
 def with_columns(
     runs: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = (), *, most: int = _MOST_COLUMNS
 ) -> Arranged:
-    """The runs by column. A method has one column, or one per request. `keys` distinguish the scores of one policy."""
+    """Assign runs to columns: one per method and request. `keys` distinguish the scores of one policy."""
     parts: list[pl.DataFrame] = []
     titles: dict[str, str] = {}
     methods_by_column: dict[str, str] = {}
@@ -154,10 +154,9 @@ def with_columns(
 def _variants(
     runs: pl.DataFrame, within: Sequence[str], differing: Sequence[str], most: int
 ) -> list[tuple[dict[str, Any], pl.DataFrame]]:
-    """The runs of one method by what was asked for: the settings that distinguish them, and the runs.
+    """The runs of one method by request: the settings that distinguish them, and the runs.
 
-    One setting that differs is their name. Several settings are named by the policy's file if each has its own; so are
-    runs that no setting distinguishes.
+    If several settings differ, or none, runs are distinguished by the names of their policy files, if these differ.
     """
     chosen = requests(runs)
     file = pl.col("policy").str.strip_suffix(".safetensors")
@@ -183,7 +182,7 @@ def _variants(
 
 
 def _column_name(method: str, request: Mapping[str, Any]) -> str:
-    """A word that claims can name: the method, `wce-s2bl:lam=0.1`, or the policy's file."""
+    """The name of a column in claims: the method, `wce-s2bl:lam=0.1`, or the name of the policy file."""
     if list(request) == ["policy"]:
         return key_text(request["policy"]).replace(" ", "_")
     values = [f"{value:.15g}" if isinstance(value, float) else key_text(value) for value in request.values()]
@@ -191,7 +190,7 @@ def _column_name(method: str, request: Mapping[str, Any]) -> str:
 
 
 def _refuse(runs: pl.DataFrame, within: Sequence[str], names: Sequence[str]) -> NoReturn:
-    """Say in what the runs of one cell differ that are too many, or that no setting distinguishes."""
+    """Reject runs of one cell that are too many, or that no setting distinguishes, and report how they differ."""
     keys = [name for name in within if name not in ("metric", "label")]
     same = runs.filter(pl.len().over(within) > 1).partition_by(within, maintain_order=True)[0]
     for name in names:
@@ -202,11 +201,13 @@ def _refuse(runs: pl.DataFrame, within: Sequence[str], names: Sequence[str]) -> 
                 f"choose with --where {name}={one_line(values[0], 70)}, or make rows with "
                 f"--group-by {','.join([*keys, name])}"
             )
-    raise ContractError(f"{_place(same, keys)} is there {same.height} times with different numbers; give one run")
+    raise ContractError(
+        f"{_place(same, keys)} has {same.height} runs with equal settings and different values: give one of them"
+    )
 
 
 def _outcome_notes(runs: pl.DataFrame, keys: Sequence[str]) -> Iterator[str]:
-    """In which hyperparameters and numbers of rows repetitions differ: such as a λ that was selected for each seed."""
+    """Notes on hyperparameters and numbers of rows that differ between repetitions, such as a λ selected per seed."""
     cell = [*keys, "column"]
     for name in (*declared_hyperparameters(), *_OUTCOMES):
         mixed = runs.filter(pl.col(name).n_unique().over(cell) > 1).partition_by(cell, maintain_order=True)
@@ -216,7 +217,7 @@ def _outcome_notes(runs: pl.DataFrame, keys: Sequence[str]) -> Iterator[str]:
 
 
 def _place(runs: pl.DataFrame, keys: Sequence[str]) -> str:
-    """The cell that the runs are in."""
+    """The cell of the runs, for messages."""
     method, words = runs["method"][0], in_words(keys, runs.select(keys).row(0)) if keys else ""
     return one_line(" at ".join(filter(None, (method, words))))
 
@@ -227,7 +228,7 @@ def _some(values: Sequence[object], separator: str = ", ") -> str:
 
 
 def ordered(methods: Sequence[str]) -> list[str]:
-    """As the methods are declared, then others by name, then the references."""
+    """Methods in the order of their declaration, then others by name, then the references."""
     others = sorted(set(methods) - {*METHODS, *REFERENCES})
     return [name for name in (*METHODS, *others, *REFERENCES) if name in methods]
 
@@ -237,9 +238,9 @@ def title_of(method: str) -> str:
 
 
 def aggregated(runs: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
-    """Mean, standard deviation (with n − 1) and number of the runs, the least and the largest.
+    """Mean, standard deviation (with n − 1), number, minimum and maximum of the runs.
 
-    A single run has its standard error. Ends of intervals are means over the runs, and null where a run has none.
+    A single run keeps its standard error. The ends of intervals are averaged, and null if a run has none.
     """
     value, is_single = pl.col("value"), pl.len() == 1
     is_finite = {name: pl.col(name).is_finite().fill_null(False).all() for name in ("stderr", "low", "high")}
@@ -258,9 +259,9 @@ def aggregated(runs: pl.DataFrame, by: Sequence[str]) -> pl.DataFrame:
 def cells_by(
     runs: pl.DataFrame, by: Sequence[str], metric: str, *, intervals: bool = False
 ) -> dict[tuple[Any, ...], Cell]:
-    """One cell per combination of the values of `by`; with the interval of a single run where it is asked for.
+    """One cell per combination of the values of `by`. With `intervals`, a single run has its interval.
 
-    Of several verdicts on a log the worst counts.
+    If a cell has several verdicts, the worst counts.
     """
     cells = {}
     for row in aggregated(runs, by).iter_rows(named=True):

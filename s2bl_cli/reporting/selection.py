@@ -46,8 +46,8 @@ def selected_scores(table: pa.Table, where: Sequence[str]) -> pl.DataFrame:
         column, is_not, condition = _condition(text, frame.schema)
         if frame.filter(~is_reference() & condition).is_empty():
             raise SettingError(
-                f"no policy's score is left by --where {' --where '.join(map(repr, where))}; "
-                f"s2bl inspect shows what is there"
+                f"no score of a policy matches --where {' --where '.join(map(repr, where))}; "
+                f"list the scores with s2bl inspect"
             )
         # A risk alone has no λ: a choice of λ leaves it in the table.
         has_none = pl.col(column).is_null() & (pl.col("reg") == "none")

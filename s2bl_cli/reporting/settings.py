@@ -1,4 +1,4 @@
-"""What `report` can be asked to do."""
+"""The settings of `report`."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ CLAIM_PANEL = "Claims (exit code 1 if one fails)"
 
 @dataclass(frozen=True)
 class ReportSettings:
-    """Which table of which numbers in which format, which figure, and what the scores are compared with."""
+    """The table, its metric and format, the figure, and what the scores are compared with."""
 
     table: str = setting(
         AUTO, "Layout of the table; auto: the one that fits the scores", choices=lambda: (AUTO, *TABLES.names)
@@ -49,12 +49,12 @@ class ReportSettings:
 
     @property
     def row_columns(self) -> tuple[str, ...]:
-        """The columns that make the rows, instead of the table's own."""
+        """The columns to group the rows by; empty for those of the table."""
         return () if self.group_by is None else tuple(part.strip() for part in self.group_by.split(","))
 
     def __post_init__(self) -> None:
         check_settings(self)
         if self.against is not None and self.table != AUTO:
-            raise SettingError(f"--against {self.against} has a table of its own: leave out --table {self.table}")
+            raise SettingError(f"--against {self.against} has a fixed table: remove --table {self.table}")
         if self.tolerance and self.baseline is None:
-            raise SettingError("--tolerance goes with --baseline: --baseline old.parquet --tolerance 0.5")
+            raise SettingError("--tolerance needs --baseline: --baseline old.parquet --tolerance 0.5")

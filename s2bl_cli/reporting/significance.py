@@ -1,9 +1,9 @@
-"""Whether cells differ beyond noise, and which are marked for it.
+"""Test whether cells differ significantly, and mark the best, the second best and those that differ.
 
-A cell's mean has the variance s²/n over its n seeds with n − 1 degrees of freedom. A cell of one run has the squared
-standard error of its score, over the rows it was scored on, without limit of degrees. Two cells are compared by
-Welch's t with the degrees of Welch and Satterthwaite: over seeds on both sides it is Welch's test, over standard errors
-on both sides the z-test of two proportions (unpooled). Cells that have neither cannot be tested.
+The mean of a cell over n seeds has the variance s²/n, with n − 1 degrees of freedom. A cell of one run has the squared
+standard error of its score over the scored rows, with unlimited degrees of freedom. Two cells are compared by Welch's t
+with the degrees of freedom of Welch and Satterthwaite. With seeds on both sides this is Welch's t-test, with standard
+errors on both sides the unpooled z-test of two proportions. Cells that have neither cannot be tested.
 """
 
 import math
@@ -18,10 +18,10 @@ LEVEL = 0.05
 
 
 def marked(cells: Sequence[Cell], shown: Metric, significance: bool = False) -> tuple[Cell, ...]:
-    """The best of a row is marked if it is better than the next beyond noise, or if their noise is not known. Cells
-    that print alike are equal. The second is marked beside a best, among three or more numbers.
+    """Mark the best cell of a row, if it is significantly better than the next or if no test is possible. Cells that
+    look the same when printed are equal. The second best is marked too, among three or more numbers.
 
-    A divergence is at least 0. What is estimated below is noise: nothing is best in its row.
+    A divergence is at least 0, so an estimate below 0 is noise, and no cell of its row is the best.
     """
     least = 0 if shown.group == DIVERGENCE else -math.inf
     if shown.better is None or any(cell.mean is not None and cell.mean < least for cell in cells):
@@ -45,7 +45,7 @@ def marked(cells: Sequence[Cell], shown: Metric, significance: bool = False) -> 
 
 
 def _differing_marked(cells: Sequence[Cell], best: Cell, is_first: Sequence[bool]) -> list[Cell]:
-    """Mark the cells that differ from the row's best, at 5 % for the whole row (Holm)."""
+    """Mark the cells that differ from the best of the row, at 5 % for the whole row (Holm)."""
     tests = [(p_value(cell, best), i) for i, cell in enumerate(cells) if not is_first[i]]
     tested = sorted((p, i) for p, i in tests if p is not None)
     adjusted = accumulate(((len(tested) - rank) * p for rank, (p, _) in enumerate(tested)), max)
@@ -54,7 +54,7 @@ def _differing_marked(cells: Sequence[Cell], best: Cell, is_first: Sequence[bool
 
 
 def wins(rows: Sequence[Row], titles: Sequence[str], shown: Metric) -> list[str]:
-    """How often each column is the best, over the rows that have something to compare."""
+    """How many rows each column has won, of the rows with at least two numbers."""
     compared = [cells for _, cells in rows if sum(cell.mean is not None for cell in cells) > 1]
     if len(compared) < 2 or shown.better is None:
         return []
@@ -68,14 +68,14 @@ def wins(rows: Sequence[Row], titles: Sequence[str], shown: Metric) -> list[str]
 
 
 def p_value(cell: Cell, other: Cell) -> float | None:
-    """Two-sided; None where a cell says nothing of its noise."""
+    """The two-sided p-value; None if the noise of a cell is unknown."""
     from scipy.special import ndtr, stdtr
 
     noises = [noise for noise in (_noise(cell), _noise(other)) if noise is not None]
     if cell.mean is None or other.mean is None or len(noises) < 2:
         return None
     variance = sum(variance for variance, _ in noises)
-    if variance == 0:  # seeds without any spread
+    if variance == 0:  # equal results of all seeds
         return 1.0 if cell.mean == other.mean else 0.0
     share = sum(variance**2 / degrees for variance, degrees in noises)
     t = abs(cell.mean - other.mean) / math.sqrt(variance)

@@ -1,5 +1,5 @@
-"""A report before it is formatted: tables of typed keys and marked cells, verdicts, figures and commands; and how keys
-are named, printed and sorted."""
+"""A report before it is formatted: tables of typed keys and marked cells, verdicts, figures and commands. Also names,
+texts and order of keys."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -43,13 +43,13 @@ _PHRASES = {
 
 
 def key_title(name: str) -> str:
-    """What a column is called in tables: a hyperparameter by its symbol."""
+    """The title of a column in tables; for a hyperparameter, its symbol."""
     symbols = {declared.name: declared.symbol for declared in declared_hyperparameters().values()}
     return {**_TITLES, **symbols}.get(name, name.removeprefix("asked."))
 
 
 def key_text(value: object) -> str:
-    """As a person reads it: four digits of a fraction are enough."""
+    """A key as text, with four significant digits."""
     if value is None or (isinstance(value, float) and not math.isfinite(value)):
         return NOTHING
     if isinstance(value, int):
@@ -71,7 +71,7 @@ def in_words(names: Sequence[str], values: Sequence[object]) -> str:
 
 
 def row_order(keys: Sequence[str]) -> list[pl.Expr]:
-    """To sort by: datasets as the registry has them, before others by name."""
+    """The expressions to sort by: datasets in the order of the registry, then others by name."""
     ranks = {name: rank for rank, name in enumerate(DATASETS.names)}
     rank = pl.col("dataset").replace_strict(ranks, default=len(ranks), return_dtype=pl.Int64)
     return [part for key in keys for part in ([rank, pl.col(key)] if key == "dataset" else [pl.col(key)])]
@@ -79,17 +79,17 @@ def row_order(keys: Sequence[str]) -> list[pl.Expr]:
 
 @dataclass(frozen=True)
 class Cell:
-    """A number over runs, or words. Neither: an empty cell, never a zero."""
+    """A number over runs, or a text. A cell with neither is empty, not zero."""
 
     mean: float | None = None
     std: float | None = None  # over seeds; None for a single run
-    is_best: bool = False  # better than all others of its row, beyond noise
+    is_best: bool = False  # significantly better than all others of its row
     is_second: bool = False
-    differs: bool = False  # beyond noise, from the row's best
+    differs: bool = False  # significantly, from the best of the row
     unit: Unit = PERCENT
     runs: int = 1
     stderr: float | None = None  # of a single run
-    low: float | None = None  # an interval, where the table shows one
+    low: float | None = None  # of the interval, if the table shows one
     high: float | None = None
     text: str | None = None
     is_signed: bool = False  # a difference
@@ -113,11 +113,11 @@ class Cell:
         return mean if self.std is None else f"{mean} {plus_minus} {printed(self.std)}"
 
     def styled(self, text: str, best: str, second: str) -> str:
-        """The text in the pattern of its mark."""
+        """The text with the style of its mark."""
         return best.format(text) if self.is_best else second.format(text) if self.is_second else text
 
     def record(self) -> dict[str, Any]:
-        """All of it for programs, in the table's unit: 85.01, not 85.00999999999999."""
+        """All fields for programs, in the unit of the table, without rounding errors: 85.01, not 85.00999999999999."""
         numbers = {name: getattr(self, name) for name in ("mean", "std", "stderr", "low", "high")}
         factor = self.unit.factor
         return {
@@ -135,13 +135,13 @@ Row = tuple[tuple[Key, ...], tuple[Cell, ...]]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of typed keys and one cell per column. Formats make text of the keys."""
+    """Rows of typed keys, with one cell per column. Formats convert the keys to text."""
 
-    keys: tuple[str, ...]  # the names of the columns that make the rows
+    keys: tuple[str, ...]  # names of the columns that define the rows
     columns: Mapping[str, str]  # name → title
     rows: tuple[Row, ...]
     caption: str
-    notes: tuple[str, ...] = ()  # what to know of it, a line each
+    notes: tuple[str, ...] = ()  # one line each
 
     @property
     def key_titles(self) -> tuple[str, ...]:
@@ -157,7 +157,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What became of one comparison."""
+    """The result of one claim in one row."""
 
     claim: str
     holds: bool
@@ -170,7 +170,7 @@ class Verdict:
 
 @dataclass(frozen=True)
 class Health:
-    """Whether a policy's estimates on a log can be trusted."""
+    """Whether the estimates of a policy on a log are reliable."""
 
     policy: str
     log: str
@@ -187,7 +187,7 @@ class Report:
     tables: tuple[Table, ...] = ()
     figures: tuple[tuple[str, str], ...] = ()  # title and SVG
     health: tuple[Health, ...] = ()
-    commands: tuple[tuple[str, ...], ...] = ()  # one way to make each scores file, as shell commands
+    commands: tuple[tuple[str, ...], ...] = ()  # commands that make each scores file
     claims: tuple[Verdict, ...] = ()
     notes: tuple[str, ...] = ()
     plot_name: str = ""

@@ -178,6 +178,6 @@ def test_claims_need_scores(run: Callable[..., Any], tmp_path: Path, write_log: 
     ran = run("report", "log.parquet", "--plot", "a.svg", "--check", "wce-s2bl > 1")
     assert (ran.code, ran.stderr) == (
         2,
-        "s2bl: no scores are given, and a table is made of scores: s2bl evaluate makes them\n",
+        "s2bl: a table needs scores, but none were given: make them with s2bl evaluate\n",
     )
     assert not (tmp_path / "a.svg").exists()

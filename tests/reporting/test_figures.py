@@ -231,7 +231,9 @@ def test_weights_have_a_histogram_per_column_of_a_table() -> None:
 
 
 def test_too_many_panels_are_told() -> None:
-    told = f"^the figure would have {MAX_PANELS + 1} panels, and {MAX_PANELS} can be read: choose with --where$"
+    told = (
+        f"^the figure would have {MAX_PANELS + 1} panels, but at most {MAX_PANELS} are readable: choose with --where$"
+    )
     with drawing(), pytest.raises(SettingError, match=told):
         panels(MAX_PANELS + 1)
 
@@ -329,7 +331,7 @@ def test_a_curve_of_one_point_is_drawn_only_when_asked_for(files: Callable[..., 
     ran = files("report", "one.parquet", "--plot", "none.svg")
     assert (ran.code, ran.stderr) == (
         2,
-        "s2bl: no figure can be drawn from these files: --figure names what each needs\n",
+        "s2bl: no figure can be drawn from these files: choose one with --figure to see what it needs\n",
     )
 
 
@@ -350,21 +352,21 @@ def test_logs_of_other_tools_are_drawn_when_asked_for(
     ("words", "told"),
     [
         ("scores.parquet --plot out.gif", "--plot must end in .svg, .png, .pdf, found 'out.gif'"),
-        ("scores.parquet --plot out.svg -o out.svg", "--plot and -o name the same file: give each its own"),
+        ("scores.parquet --plot out.svg -o out.svg", "--plot and -o name the same file: give them different names"),
         ("scores.parquet --plot scores.png --figure estimates",
-         "--figure estimates is drawn from scores of estimators, such as ips or dr, and there are none here"),
+         "--figure estimates needs scores of estimators, such as ips or dr, but these files have none"),
         ("scores.parquet --plot x.png --figure weights",
-         "--figure weights is drawn from scores of weight-share (s2bl evaluate on a log), and there are none here"),
+         "--figure weights needs scores of weight-share (s2bl evaluate on a log), but these files have none"),
         ("scores.parquet --plot x.png --figure learning-curves",
-         "--figure learning-curves is drawn from a history file (s2bl train --history), and there are none here"),
+         "--figure learning-curves needs a history file (s2bl train --history), but these files have none"),
         ("history.parquet",
          "history.parquet: it is a history file, but a scores file is needed here (made by s2bl evaluate)"),
-        ("log.parquet --format html", "no scores are given, and a table is made of scores: s2bl evaluate makes them"),
+        ("log.parquet --format html", "a table needs scores, but none were given: make them with s2bl evaluate"),
         ("scores.parquet --plot no/where.png",
          "no/where.png cannot be written: the folder no does not exist; create it first"),
         ("scores.parquet --plot x.png --figure known-rows",
-         "--figure known-rows is drawn from scores of policies that s2bl train made with all of a log's rows (for a "
-         "fixed number of known rows, --figure missing-ratio), and there are none here"),
+         "--figure known-rows needs scores of policies that s2bl train made with all of a log's rows (for a "
+         "fixed number of known rows, --figure missing-ratio), but these files have none"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_drawn_is_told(files: Callable[..., Any], tmp_path: Path, words: str, told: str) -> None:

@@ -340,10 +340,10 @@ def test_where_filters_by_text_and_by_number(report: Report) -> None:
 @pytest.mark.parametrize(
     ("flags", "line"),
     [
-        (["--where", "lam=7"], "no policy's score is left by --where 'lam=7'; s2bl inspect shows what is there"),
+        (["--where", "lam=7"], "no score of a policy matches --where 'lam=7'; list the scores with s2bl inspect"),
         (
             ["--where", "tau=10", "--where", "method=x"],
-            "no policy's score is left by --where 'tau=10' --where 'method=x'; s2bl inspect shows what is there",
+            "no score of a policy matches --where 'tau=10' --where 'method=x'; list the scores with s2bl inspect",
         ),
         (["--where", "lam=big"], "--where lam=… needs a number, found 'big'"),
         (
@@ -449,7 +449,7 @@ def test_regularisers_alone_stand_beside_the_whole(report: Report) -> None:
     none = report([score(0.5)], "--table", "regulariser-only")
     assert (none.code, none.stderr) == (
         2,
-        "s2bl: --table regulariser-only needs a method without a risk, such as wce-only, and there is none; "
+        "s2bl: --table regulariser-only needs a method without a risk, such as wce-only, but these scores have none: "
         "try --table main\n",
     )
 
@@ -469,8 +469,8 @@ def test_ratio_of_missing_to_known_rows(report: Report) -> None:
     unknown = report([score(0.5)], "--table", "missing-ratio")
     assert (unknown.code, unknown.stderr) == (
         2,
-        "s2bl: --table missing-ratio needs the numbers of known and missing rows, which these scores do not say: score "
-        "policies that s2bl train made\n",
+        "s2bl: --table missing-ratio needs the numbers of known and missing rows, which these scores lack: score "
+        "policies from s2bl train\n",
     )
 
 
@@ -638,7 +638,7 @@ def test_policies_without_a_common_metric_are_told(report: Report) -> None:
         "or other scores\n",
     )
     chosen = report(scores, "--metric", "argmax-accuracy")
-    assert chosen.stdout.endswith("Without a score of argmax-accuracy, and so not here: tips.\n")
+    assert chosen.stdout.endswith("Left out, because they have no argmax-accuracy: tips.\n")
 
 
 def test_no_estimates_are_told(report: Report) -> None:

@@ -1,1 +1,1 @@
-"""The figures of a report, one file each. matplotlib is imported when one is drawn, not before."""
+"""The figures of a report, one file each. matplotlib is imported only when a figure is drawn."""

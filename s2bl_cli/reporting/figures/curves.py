@@ -1,7 +1,7 @@
-"""Accuracy with one line per method, one panel per dataset, τ and model, and error bars over seeds.
+"""Accuracy curves: one line per method, one panel per dataset, τ and model, and error bars over seeds.
 
-Against the number of known rows (the paper's Figures 1 and 2), or against ρ where the scores do not say it; and against
-the ratio of missing to known rows, the known ones being fixed (Figure 3).
+The x-axis is the number of known rows (the paper's Figures 1 and 2), or ρ if the scores lack that number. With a fixed
+number of known rows, it is the ratio of missing to known rows (Figure 3).
 """
 
 from collections.abc import Sequence
@@ -22,12 +22,12 @@ _LABELS = {
     "rho": "share of rows with known feedback, ρ",
     "ratio": "missing rows / known rows",
 }
-DODGE = 0.012  # of the axis' width, between neighbours: error bars at one x must not hide each other
-_LOG_SCALE = 10  # from so many times the first value on
+DODGE = 0.012  # of the width of the axis, between points at the same x, so that error bars do not overlap
+_LOG_SCALE = 10  # an axis that reaches this many times its first value is logarithmic
 
 
 def _draw(scores: pl.DataFrame, metric: str, panel_keys: Sequence[str], x: str) -> Drawing:
-    """`metric` against the column `x`."""
+    """Draw `metric` against the column `x`."""
     shown = quantity(metric)
     known = of_metrics(scores, [metric]).filter(is_reference() | pl.col(x).is_not_null())
     table = arranged(known, [*panel_keys, x])
@@ -66,14 +66,14 @@ def panel_title(keys: Sequence[str], place: Sequence[object]) -> str:
 
 
 def has_fixed_known(data: FigureData) -> bool:
-    """Whether policies were to learn from equally many known rows and different numbers of missing ones."""
+    """Whether policies were trained on equally many known rows and on different numbers of missing rows."""
     panel = [*_PANEL, "known"]
     varied = with_ratio(_learned(data)).filter(pl.col("missing").n_unique().over(panel) > 1)
     return any(name == "rho" or name.startswith("mask.") for name in what_differs(varied, panel))
 
 
 def _has_several_points(data: FigureData) -> bool:
-    """Whether some method has a line, and not a point."""
+    """Whether some method has more than one point."""
     learned = _learned(data)
     return bool((learned.select(pl.col(_x(learned)).n_unique().over(*_PANEL, "method")) > 1).to_series().any())
 

@@ -1,4 +1,4 @@
-"""Values estimated from the log with their intervals, and the truth where the scores have it."""
+"""Values estimated from the log with their intervals, and the true values if the scores have them."""
 
 import polars as pl
 
@@ -48,7 +48,7 @@ def draw(data: FigureData) -> Drawing:
 
 
 def _draw_estimate(axis: Axes, height: int, value: float, low: float | None, high: float | None) -> None:
-    """A lower bound alone reaches no further than the estimate on the other side."""
+    """An interval that is only a lower bound ends at the estimate."""
     ends = [value if end is None else end for end in (low, high)]
     axis.plot(ends, (height, height), color=_COLOUR, linewidth=2, solid_capstyle="butt")
     axis.plot(value, height, color=_COLOUR, marker="o", linestyle="", label="estimate and interval")

@@ -58,15 +58,15 @@ _STYLE: dict[str, Any] = {
     "lines.linewidth": 1.5,
     "lines.markersize": 5.5,
     "errorbar.capsize": 2.5,
-    "pdf.fonttype": 42,  # TrueType: journals refuse Type 3
+    "pdf.fonttype": 42,  # TrueType; some journals reject Type 3
     "svg.hashsalt": "s2bl",  # equal scores give equal bytes
-    "text.parse_math": False,  # a $ in a name from a file is a $
+    "text.parse_math": False,  # a $ in a name is printed as it is
 }
 
 
 @dataclass(frozen=True)
 class LogPropensities:
-    """The train rows of a log: how likely the logged action was, and whether its feedback is known."""
+    """The train rows of a log: the propensity of each, and whether its feedback is known."""
 
     name: str
     propensity: npt.NDArray[np.float32]
@@ -75,7 +75,7 @@ class LogPropensities:
 
 @dataclass(frozen=True)
 class FigureData:
-    """What was given. No scores, no histories or no logs are empty."""
+    """The inputs of a figure. Inputs that were not given are empty."""
 
     scores: pl.DataFrame = field(default_factory=no_scores)
     metric: str = ""
@@ -86,18 +86,18 @@ class FigureData:
 @dataclass(frozen=True)
 class Figure:
     title: str
-    needs: str  # in words
+    needs: str  # the required inputs, for messages
     can_be_drawn: Callable[[FigureData], bool]
     draw: Callable[[FigureData], Drawing]
-    is_informative: Callable[[FigureData], bool] = lambda data: True  # else it is drawn only if it is asked for
+    is_informative: Callable[[FigureData], bool] = lambda data: True  # if not, it is drawn only on request
 
     def applies(self, data: FigureData) -> bool:
         return self.can_be_drawn(data) and self.is_informative(data)
 
 
 def looks(methods: Mapping[str, str]) -> dict[str, Look]:
-    """Colour, marker and dashes of each line. A method has the same in every figure, unless another line of the figure
-    has them. Reference policies are lines without markers."""
+    """Colour, marker and dashes of each line. A method has the same ones in every figure, unless another line of the
+    figure uses them. Reference policies have no markers."""
     given: dict[str, Look] = {}
     free = list(range(max(len(_COLOURS), len(methods))))
     for name, method in methods.items():
@@ -117,22 +117,22 @@ def looks(methods: Mapping[str, str]) -> dict[str, Look]:
 
 @contextlib.contextmanager
 def drawing() -> Iterator[None]:
-    """matplotlib, loaded and in our style; without it, a line that says how to get it."""
+    """Import matplotlib and use our style. If it is not installed, the error says how to install it."""
     try:
         import matplotlib.style
     except ImportError as error:
         raise RunError(
             f"figures need matplotlib, which cannot be imported ({one_line(error, 80)}): pip install 's2bl[figures]'"
         ) from error
-    matplotlib.set_loglevel("ERROR")  # its words on font caches are not ours
-    # after_reset: a person's own matplotlibrc is for their own figures
+    matplotlib.set_loglevel("ERROR")  # no messages about font caches
+    # after_reset: ignore the user's matplotlibrc
     with matplotlib.style.context(_STYLE, after_reset=True), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="Glyph .* missing")  # a name in letters that the font lacks
+        warnings.filterwarnings("ignore", message="Glyph .* missing")  # for names with letters that the font lacks
         yield
 
 
 def saved(figure: Drawing, suffix: str, *, transparent: bool = False) -> bytes:
-    """The file's bytes, without the time."""
+    """The bytes of the file, without a time stamp."""
     out = io.BytesIO()
     metadata: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(suffix, {})
     figure.savefig(out, format=suffix, dpi=_DPI, metadata=metadata, transparent=transparent)
@@ -140,8 +140,8 @@ def saved(figure: Drawing, suffix: str, *, transparent: bool = False) -> bytes:
 
 
 def inline_svg(figure: Drawing, name: str, title: str) -> str:
-    """The SVG as a part of a page: no prologue, no comments, ids that no other figure of the page has, and the page's
-    colours of text and background, which a dark page changes."""
+    """The SVG as part of an HTML page: without prologue and comments, with ids that are unique on the page, and in the
+    text and background colours of the page, which may be dark."""
     from html import escape
 
     text = saved(figure, "svg", transparent=True).decode()
@@ -154,11 +154,13 @@ def inline_svg(figure: Drawing, name: str, title: str) -> str:
 def panels(
     count: int, *, width: float = 3.6, height: float = 3.0, what: str = "panels", sharey: bool = False
 ) -> tuple[Drawing, list[Axes]]:
-    """A figure with so many panels, three per row, and room for a legend below."""
+    """A figure with `count` panels, three per row, and space for a legend below."""
     from matplotlib.figure import Figure as NewDrawing
 
     if count > MAX_PANELS:
-        raise SettingError(f"the figure would have {count} {what}, and {MAX_PANELS} can be read: choose with --where")
+        raise SettingError(
+            f"the figure would have {count} {what}, but at most {MAX_PANELS} are readable: choose with --where"
+        )
     columns = 2 if count == 4 else min(count, _COLUMNS)
     rows = math.ceil(count / columns)
     figure = NewDrawing(figsize=(max(4.6, width * columns), height * rows + 0.5), layout="constrained")
@@ -169,7 +171,7 @@ def panels(
 
 
 def log_axis(axis: Axes) -> None:
-    """Powers of ten as plain numbers."""
+    """Make the axis logarithmic, with powers of ten as plain numbers."""
     axis.set_xscale("log")
     axis.xaxis.set_major_formatter("{x:g}")
     axis.xaxis.set_minor_formatter("")

@@ -1,4 +1,4 @@
-"""Learning curves from history files: one panel per quantity, one line per method, a band over its seeds."""
+"""Learning curves from history files: one panel per quantity, one line per method, and a band over its seeds."""
 
 import polars as pl
 
@@ -7,14 +7,14 @@ from s2bl_cli.reporting.figures.figure import Drawing, Figure, FigureData, legen
 from s2bl_cli.reporting.runs import aggregated, with_columns
 
 _FIRST = ("loss", "risk", "regulariser")
-_MARKS = 8  # per line: a marker at every epoch would be a caterpillar
+_MARKS = 8  # per line, evenly spaced; a marker at every epoch would hide the line
 _NO_NOISE = dict.fromkeys(("stderr", "low", "high"), pl.lit(None, pl.Float64))
 
 
 def draw(data: FigureData) -> Drawing:
     from matplotlib.ticker import MaxNLocator
 
-    history = data.history.unique(maintain_order=True)  # a file that is given twice is one
+    history = data.history.unique(maintain_order=True)  # without duplicates, if a file was given twice
     _check_finite(history)
     lines = with_columns(history.with_columns(**_NO_NOISE), ["quantity", "epoch"], most=history.height)
     points = aggregated(lines.runs, ["quantity", "epoch", "column"]).sort("epoch")
@@ -44,7 +44,7 @@ def _check_finite(history: pl.DataFrame) -> None:
 
 
 FIGURE = Figure(
-    "Learning curves; a band is from the least to the largest over seeds",
+    "Learning curves; bands show the range over seeds",
     "a history file (s2bl train --history)",
     lambda data: not data.history.is_empty(),
     draw,

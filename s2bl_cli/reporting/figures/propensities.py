@@ -1,4 +1,4 @@
-"""How likely the logged actions were: a histogram of a log's propensities, known and missing rows apart."""
+"""Histogram of a log's propensities, separately for known and missing rows."""
 
 from typing import Any
 

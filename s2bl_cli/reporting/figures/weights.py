@@ -25,13 +25,13 @@ from s2bl_cli.reporting.runs import aggregated, arranged
 from s2bl_cli.reporting.selection import metrics_of, of_metrics
 
 _PANEL = ("dataset", "tau", "log", "split", "log_sha256")
-_TITLE = 3  # of these, so many are in the title
+_TITLE = 3  # number of these that are in the title
 _BAR: Look = {"color": "#a6cee3", "edgecolor": "#1f4e66", "linewidth": 0.7}
-_BEHIND: Look = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # no line through a number
-_TALLEST = 0.6  # of the height that a policy has: its share stands above the bar
-_NAME = 0.15  # where the name is
-_LEAST = 1e-9  # an edge below has no place on the axis
-_OPEN = 2.2  # an open bin is drawn as wide as this factor: about as the others are
+_BEHIND: Look = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}  # white, so that no line crosses a number
+_TALLEST = 0.6  # of the height per policy; the space above is for the share of the tallest bar
+_NAME = 0.15  # position of the name
+_LEAST = 1e-9  # smaller edges do not fit on the axis
+_OPEN = 2.2  # width of an open bin as a factor, about that of the others
 
 
 def draw(data: FigureData) -> Drawing:
@@ -40,7 +40,7 @@ def draw(data: FigureData) -> Drawing:
     others = scores.filter(pl.col("method") != LOGGING_POLICY)
     table = arranged(
         scores if others.is_empty() else others, _PANEL
-    )  # on its own log, a logging policy's weights are 1
+    )  # the weights of a logging policy on its own log are 1
     weights = aggregated(table.runs, [*_PANEL, "column", "metric", "label"])
     has_shares = (pl.col("metric") == WEIGHT_SHARE).any().over(_PANEL)
     logs = weights.filter(has_shares).partition_by(_PANEL, as_dict=True, maintain_order=True)
@@ -49,7 +49,7 @@ def draw(data: FigureData) -> Drawing:
     for axis, (place, here) in zip(axes, logs.items(), strict=True):
         shares = here.filter(pl.col("metric") == WEIGHT_SHARE)
         columns = [column for column in reversed(table.titles) if column in shares["column"]]
-        scale = _TALLEST / max(*shares["mean"], _LEAST)  # one for all policies: bars can be compared
+        scale = _TALLEST / max(*shares["mean"], _LEAST)  # the same for all policies, so that bars can be compared
         ends: list[float] = []
         for bottom, column in enumerate(columns):
             ends += _draw_histogram(axis, bottom, here.filter(pl.col("column") == column), scale)
@@ -70,11 +70,11 @@ def draw(data: FigureData) -> Drawing:
 
 
 def _draw_histogram(axis: Axes, bottom: int, weights: pl.DataFrame, scale: float) -> list[float]:
-    """Bars that stand on `bottom`; the last reaches to the largest weight. The ends of what there is to see."""
+    """Draw bars on the line `bottom`; the last one ends at the largest weight. Return the visible range."""
     bars = weights.filter(pl.col("metric") == WEIGHT_SHARE).sort("label")
     largest = weights.filter(pl.col("metric") == WEIGHT_MAX)["mean"].max()
     low = pl.col("low").fill_null(0.0)
-    # A bin without an end reaches to the largest weight, and one from 0 begins somewhere on the log axis.
+    # A bin without an upper edge ends at the largest weight. A bin from 0 starts one factor below its end.
     end = pl.coalesce("high", pl.max_horizontal(low * _OPEN, pl.lit(largest))).clip(_LEAST)
     start = pl.when((low > 0) & (low < end)).then(low).otherwise(end / _OPEN)
     lows, highs = (bars.select(edge).to_series().to_numpy() for edge in (start, end))

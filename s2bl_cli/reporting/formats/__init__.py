@@ -1,1 +1,1 @@
-"""The forms in which a report is written, one file each: a `Report` in, text out."""
+"""The formats of a report, one file each: a function from a `Report` to text."""

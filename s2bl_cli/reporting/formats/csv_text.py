@@ -1,4 +1,4 @@
-"""CSV: one line per cell, with numbers as they are, unrounded and in the table's unit."""
+"""CSV: one line per cell, with unrounded numbers in the unit of the table."""
 
 import csv
 import io
@@ -26,7 +26,7 @@ def _table(table: Table) -> str:
 
 
 def _field(value: str | float | bool | None) -> str:
-    """A number as programs read it; of text from files, none that a spreadsheet would take for a formula."""
+    """A number as programs read it. Text is escaped if a spreadsheet would read it as a formula."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int | float):

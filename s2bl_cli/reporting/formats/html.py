@@ -1,6 +1,6 @@
-"""HTML: one page that holds all of it: tables, figures, verdicts, claims, and the commands that remake the numbers.
+"""HTML: one page with tables, figures, verdicts, claims, and the commands that reproduce the numbers.
 
-No script, no link to anywhere: it opens from a disk without a network. Whatever comes from a file is escaped.
+It has no scripts and no external resources, so it opens without a network. Text from files is escaped.
 """
 
 from html import escape
@@ -45,7 +45,7 @@ def render(report: Report) -> str:
         '<meta charset="utf-8">',
         '<meta name="viewport" content="width=device-width, initial-scale=1">',
         "<title>s2bl report</title>",
-        '<link rel="icon" href="data:,">',  # else a browser asks the server for one
+        '<link rel="icon" href="data:,">',  # otherwise browsers request one from the server
         f"<style>{_STYLE}</style>",
         "</head>",
         "<body>",
@@ -54,7 +54,7 @@ def render(report: Report) -> str:
             "Checks", _list([(claim.word, claim.word, f"{claim.claim}: {claim.details}") for claim in report.claims])
         ),
         *_section("Tables", [_table(table, [health.line for health in report.health]) for table in report.tables]),
-        *_section("Can the log be trusted for these policies?", _list([_verdict(health) for health in report.health])),
+        *_section("Are the estimates reliable?", _list([_verdict(health) for health in report.health])),
         *_section(
             "Figures",
             [f"<figure>{svg}<figcaption>{_text(title)}</figcaption></figure>" for title, svg in report.figures],
@@ -76,7 +76,7 @@ def _section(title: str, parts: list[str]) -> list[str]:
 
 
 def _table(table: Table, said: list[str]) -> str:
-    """`said` are notes that have a section of their own."""
+    """`said` are notes that another section already has."""
     head = [
         *(f'<th scope="col">{_text(name)}</th>' for name in table.key_titles),
         *(f'<th scope="col" class="number">{_text(name)}</th>' for name in table.columns.values()),
@@ -105,13 +105,13 @@ def _cell(cell: Cell) -> str:
 
 
 def _list(items: list[tuple[str, str, str]]) -> list[str]:
-    """Of a class, the sign at its head, and text."""
+    """A list of items: CSS class, sign and text."""
     lines = [f'<li class="{name}"><span class="sign">{sign}</span> {_text(text)}</li>' for name, sign, text in items]
     return ["<ul>", *lines, "</ul>"] if lines else []
 
 
 def _verdict(health: Health) -> tuple[str, str, str]:
-    """The verdict, which is the sign, is not repeated in the text."""
+    """The verdict is the sign, so it is not repeated in the text."""
     verdict = VERDICTS[health.level]
     reason = health.words.removeprefix(verdict).lstrip(": ") or verdict
     return f"level-{health.level}", verdict, f"{health.policy} on {health.log}: {reason}"

@@ -1,4 +1,4 @@
-"""LaTeX: a table to \\input, as papers set them. It needs the packages booktabs and graphicx."""
+"""LaTeX: a table for \\input. It needs the packages booktabs and graphicx."""
 
 import re
 import unicodedata
@@ -10,7 +10,7 @@ _HEAD = "% \\usepackage{booktabs}\n% \\usepackage{graphicx}"
 _GREEK = (
     *("alpha", "beta", "gamma", "delta", "varepsilon", "zeta", "eta", "theta", "iota", "kappa", "lambda", "mu", "nu"),
     *("xi", "pi", "rho", "sigma", "tau", "upsilon", "varphi", "chi", "psi", "omega"),
-)  # any may be a hyperparameter's symbol
+)  # possible symbols of hyperparameters
 _SIGNS = {
     "\\": r"\textbackslash{}",
     "~": r"\textasciitilde{}",
@@ -32,9 +32,9 @@ _SIGNS = {
     "×": r"$\times$",
     "’": "'",
 }
-_LETTERS = "äöüÄÖÜéèêáàâíìîóòôúùûñçß"  # that the usual fonts have
+_LETTERS = "äöüÄÖÜéèêáàâíìîóòôúùûñçß"  # letters of the usual fonts
 
-_SHRUNK = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"  # to the page; never enlarged
+_SHRUNK = r"\resizebox{\ifdim\width>\textwidth\textwidth\else\width\fi}{!}{%"  # scaled down to the page, never up
 
 
 def render(report: Report) -> str:
@@ -42,7 +42,7 @@ def render(report: Report) -> str:
 
 
 def label(table: Table) -> str:
-    """What \\ref takes, from the caption: the same for the same table."""
+    """The label for \\ref, made from the caption, so that it does not change with the numbers."""
     return "tab:" + "-".join(re.findall(r"[a-z0-9]+", re.split(r" in %|[,:]", table.caption.lower())[0]))
 
 
@@ -62,7 +62,7 @@ def latex(table: Table) -> str:
     above: tuple[str, ...] = ()
     for values, cells in table.rows:
         row = tuple(map(key_text, values))
-        # A key is said once, at the first of the rows that share it and all keys before it.
+        # A key is printed once, in the first of the rows that share it and all keys before it.
         same = next((i for i, key in enumerate(row) if i >= len(above) or key != above[i]), keys)
         if same == 0 or not above:
             lines.append(r"\midrule")
@@ -88,12 +88,12 @@ def _line(texts: list[str]) -> str:
 
 
 def escaped(text: str, limit: int = 200) -> str:
-    """Words from files: no sign of LaTeX's own, and no letter that its usual fonts lack."""
+    """Escape text from files: special characters of LaTeX, and letters that the usual fonts lack."""
     return "".join(_SIGNS.get(letter) or _plain(letter) for letter in one_line(text, limit))
 
 
 def _plain(letter: str) -> str:
-    """Without its accent, or `?`, if the fonts lack the letter."""
+    """The letter; if the fonts lack it, without its accent, or `?`."""
     if letter.isascii() or letter in _LETTERS:
         return letter
     return unicodedata.normalize("NFKD", letter)[0].encode("ascii", "replace").decode()

@@ -1,4 +1,4 @@
-"""Markdown, made for pasting: aligned in plain text too."""
+"""Markdown, with columns that are aligned as plain text too."""
 
 from s2bl_cli.errors import one_line
 from s2bl_cli.reporting.table import Cell, Report, Table, key_text
@@ -25,11 +25,11 @@ def markdown(table: Table) -> str:
 
 
 def cell_text(cell: Cell) -> str:
-    """The best in bold, the second underlined, what differs beyond noise with a dagger."""
+    """The best value in bold, the second underlined, and a dagger for significant differences."""
     text = cell.styled(_safe(cell.words()), "**{}**", "<u>{}</u>")
     return f"{text} †" if cell.differs else text
 
 
 def _safe(text: str, limit: int = 80) -> str:
-    """Names come from files: a pipe would break the table, and a tag the page it is pasted into."""
+    """Escape a name from a file: a pipe would break the table, and a tag the page that it is pasted into."""
     return one_line(text, limit).replace("|", "\\|").replace("<", "&lt;")

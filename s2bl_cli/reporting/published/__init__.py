@@ -1,10 +1,9 @@
-"""Numbers that were published, to hold ours against. Data, with their source; nothing is computed here.
+"""Published numbers to compare ours with, and their source. Nothing is computed here.
 
-`s2bl-paper.csv`: every table of accuracies and of KuaiRec's empirical IPS in "Semi-supervised Batch Learning From
+`s2bl-paper.csv` has every table of accuracies and of KuaiRec's empirical IPS in "Semi-supervised Batch Learning From
 Logged Data" by Aminian, Behnamnia, Vega, Toni, Shi, Rabiee, Rivasplata and Rodrigues, copied digit by digit. `table` is
-the paper's own name of the table, `model` and `logging_model` are `linear` or `deep` (empty where the paper has
-neither), accuracies are in percent. The paper's "w/o SNIPS" methods have this toolkit's names, `wce-only` and
-`kl-only`.
+the label of the table in the paper. `model` and `logging_model` are `linear` or `deep`, or empty if the paper has
+neither. Accuracies are in percent. The paper's "w/o SNIPS" methods are called `wce-only` and `kl-only`, as in s2bl.
 """
 
 from functools import cache
@@ -16,13 +15,13 @@ SOURCE = (
     "Aminian, Behnamnia, Vega, Toni, Shi, Rabiee, Rivasplata and Rodrigues, "
     "Semi-supervised Batch Learning From Logged Data"
 )
-SEEDS = 3  # runs behind each mean ± std of the paper
+SEEDS = 3  # number of runs per mean ± std in the paper
 SEEDS_KUAIREC = 5
 
 
 @cache
 def paper() -> pl.DataFrame:
-    """Means and deviations as fractions where they are accuracies, as scores are; and the runs behind them."""
+    """Means, standard deviations and numbers of runs. Accuracies are fractions, as in scores."""
     text = (files(__package__) / "s2bl-paper.csv").read_bytes()
     raw = pl.read_csv(text, infer_schema_length=None)
     factor = pl.when(pl.col("metric").str.ends_with("-accuracy")).then(100.0).otherwise(1.0)

@@ -1,1 +1,1 @@
-"""The shapes of tables, one file each: a frame of scores in, a `Table` out."""
+"""The layouts of tables, one file each: a function from a frame of scores to a `Table`."""

@@ -1,4 +1,4 @@
-"""Rows by setting, columns by method, each cell a number over seeds: what most tables are."""
+"""Tables with one row per setting, one column per method, and numbers over seeds in the cells."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -29,7 +29,7 @@ NO_LOGGING_ARGMAX = (
 
 
 def check_group_by(settings: ReportSettings, columns: Sequence[str]) -> None:
-    """Refuse a column that cannot make rows."""
+    """Reject a column that rows cannot be grouped by."""
     names = settings.row_columns
     allowed = [name for name in columns if name not in _NO_KEYS]
     wrong = [name for name in names if name not in allowed]
@@ -41,9 +41,9 @@ def check_group_by(settings: ReportSettings, columns: Sequence[str]) -> None:
 
 
 def grid(frame: pl.DataFrame, settings: ReportSettings, keys: Sequence[str], methods: Sequence[str] = ()) -> Table:
-    """Rows by `keys` (or by what was asked for), columns by method; best and second of a row marked; wins counted.
+    """One row per combination of `keys` (or of --group-by), one column per method, with marks and wins.
 
-    All methods are there, and a column of the logging policy, unless `methods` are given.
+    Without `methods`, the table has all methods and a column of the logging policy.
     """
     metric = chosen_metric(frame, settings.metric)
     shown = quantity(metric)
@@ -61,7 +61,7 @@ def grid(frame: pl.DataFrame, settings: ReportSettings, keys: Sequence[str], met
         *([SIGNIFICANCE_NOTE] if any(cell.differs for _, row in rows for cell in row) else []),
         *table.notes,
         *([NO_LOGGING_ARGMAX] if not methods and lacks_logging_argmax(frame, metric) else []),
-        *([f"Without a score of {metric}, and so not here: {', '.join(ordered(left_out))}."] if left_out else []),
+        *([f"Left out, because they have no {metric}: {', '.join(ordered(left_out))}."] if left_out else []),
     ]
     repeated = runs_in_words([cell for place, cell in cells.items() if place[-1] not in REFERENCES])
     heads = tuple(shown.by if key == "label" else key for key in table.keys)
@@ -69,44 +69,44 @@ def grid(frame: pl.DataFrame, settings: ReportSettings, keys: Sequence[str], met
 
 
 def lacks_logging_argmax(frame: pl.DataFrame, metric: str) -> bool:
-    """Whether policies' argmax accuracy has none of the logging policy beside it, of which only the draws are known."""
+    """Whether argmax accuracies of policies are shown without that of the logging policy, because it is unknown."""
     logging = frame.filter(pl.col("method") == LOGGING_POLICY)["metric"]
     return metric == ARGMAX_ACCURACY and SAMPLED_ACCURACY in logging and ARGMAX_ACCURACY not in logging
 
 
 main = partial(grid, keys=("dataset", "tau", "rho"))  # the paper's Tables 1 and 2
-full = partial(grid, keys=("dataset", "model", "tau", "rho"))  # the paper's appendix, linear and deep policies in one
+full = partial(grid, keys=("dataset", "model", "tau", "rho"))  # the paper's appendix, with linear and deep policies
 
 
 def with_ratio(frame: pl.DataFrame) -> pl.DataFrame:
-    """The scores of policies that learned from some known rows, and the references."""
+    """The scores of policies that were trained on known rows, with the ratio missing/known; and references."""
     rated = frame.with_columns(ratio=pl.when(pl.col("known") > 0).then(pl.col("missing") / pl.col("known")))
     return rated.filter(pl.col("ratio").is_not_null() | is_reference())
 
 
 def missing_ratio(frame: pl.DataFrame, settings: ReportSettings) -> Table:
-    """What more rows without feedback bring: the numbers of the paper's Figure 3."""
+    """The effect of more rows without feedback: the numbers of the paper's Figure 3."""
     rated = with_ratio(frame)
     if rated.filter(~is_reference()).is_empty():
         raise SettingError(
-            "--table missing-ratio needs the numbers of known and missing rows, which these scores do not say: "
-            "score policies that s2bl train made"
+            "--table missing-ratio needs the numbers of known and missing rows, which these scores lack: "
+            "score policies from s2bl train"
         )
     return grid(rated, settings, ("dataset", "tau", "known", "ratio"))
 
 
 def regulariser_pairs(methods: Sequence[str]) -> list[str]:
-    """Each regulariser's whole objective and the regulariser alone, side by side, as far as they are there."""
+    """The methods that are a regulariser alone or the full objective of one, in pairs."""
     stems = [name.removesuffix(_ALONE) for name in ordered(methods) if name.endswith(_ALONE)]
     return [name for stem in stems for name in (stem + _WHOLE, stem + _ALONE) if name in methods]
 
 
 def regulariser_only(frame: pl.DataFrame, settings: ReportSettings) -> Table:
-    """The paper's table of methods without a risk. As there, no column of the logging policy."""
+    """The paper's table of methods without a risk. Like that one, it has no column of the logging policy."""
     methods = regulariser_pairs(frame["method"].unique().to_list())
     if not methods:
         raise SettingError(
-            "--table regulariser-only needs a method without a risk, such as wce-only, and there is none; "
+            "--table regulariser-only needs a method without a risk, such as wce-only, but these scores have none: "
             "try --table main"
         )
     return grid(frame.filter(pl.col("method").is_in(methods)), settings, ("dataset", "tau", "rho"), methods)

@@ -1,5 +1,5 @@
-"""Values estimated from the log: one row per estimator, one column per policy, then the truth where it is known and the
-health of the log for each policy.
+"""Values estimated from the log: one row per estimator and one column per policy. Below are the true value, if it is
+known, and the health figures of each policy.
 
 A cell is the estimate with its interval for a single run, and mean ± std for several seeds.
 """
@@ -36,7 +36,7 @@ def build(frame: pl.DataFrame, settings: ReportSettings) -> Table:
             f"s2bl evaluate makes some, or try --table main"
         )
     shown = [*chosen, *(name for name in (TRUE_RISK, *HEALTH_ROWS) if name in metrics)]
-    # Accuracies of other policies, or on other logs, are in other tables.
+    # Policies and logs without estimates are in other tables.
     estimated = frame.filter(pl.col("metric").is_in(chosen)).select("method", "log_sha256").unique()
     scores = of_metrics(frame, shown).join(estimated, on=["method", "log_sha256"], how="semi")
     own_keys = ("dataset", "tau", "rho", *(("log",) if scores["log"].n_unique() > 1 else ()))
@@ -61,7 +61,7 @@ def build(frame: pl.DataFrame, settings: ReportSettings) -> Table:
 
 
 def verdicts(frame: pl.DataFrame) -> Iterator[Health]:
-    """One per policy and log: the verdict and its reason. The logging policy on its own log needs none."""
+    """The verdict and its reason per policy and log, except for the logging policy on its own log."""
     judged = frame.filter((pl.col("metric") == HEALTH) & (pl.col("method") != LOGGING_POLICY))
     for row in judged.iter_rows(named=True):
         level = round(row["value"]) if row["value"] in (0, 1, 2) else 0
