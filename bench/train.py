@@ -464,7 +464,7 @@ def main():
             f"{ROWS:,}×{FEATURES} uint8, {ACTIONS} actions, batches of {BATCH}: {what}. {os.cpu_count()} CPU cores "
             f"({platform.machine()}), no GPU; load {os.getloadavg()[0]:.1f} at the end. Python "
             f"{platform.python_version()}, torch {version('torch')}, obp {obp}, vowpalwabbit {vw}. The best epoch of "
-            f"{options.rounds} rounds of {options.epochs} (s2bl {2 * options.epochs}), all in turn.",
+            f"{options.rounds} rounds of {options.epochs} (s2bl {2 * options.epochs}); the programs take turns.",
             "",
             speed_table(best, facts),
             "Many policies at once, and many actions:\n",

@@ -8,6 +8,8 @@ from repository import ROOT, load_script
 
 check_prose = load_script("docs/check_prose.py")
 
+PAGES = ["README.md", "CONTRIBUTING.md", "CHANGELOG.md", "sample_data/README.md", "docs/index.md"]
+
 # Two columns of one table: what was written, and what is written instead.
 REPLACED = [
     ("one row a decision; one run a cell", "one row per decision; single run"),
@@ -60,12 +62,11 @@ REPLACED = [
 @pytest.fixture
 def tree(tmp_path: Path) -> Path:
     """A repository with one clean page of every kind, one module and the real patterns."""
-    for folder in ("docs", "s2bl_cli"):
+    for folder in ("docs", "s2bl_cli", "sample_data"):
         (tmp_path / folder).mkdir()
-    for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "docs/index.md", "s2bl_cli/app.py"):
+    for name in (*PAGES, "s2bl_cli/app.py"):
         (tmp_path / name).write_text("")
     (tmp_path / check_prose.PATTERNS).write_text((ROOT / check_prose.PATTERNS).read_text())
-    (tmp_path / check_prose.ALLOWED).write_text("# What is left.\n")
     return tmp_path
 
 
@@ -89,14 +90,14 @@ def test_known_faults_are_covered(faulty: str, plain: str) -> None:
 
 def test_a_phrase_in_a_page_is_found_across_lines(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tree / "docs" / "index.md").write_text("# Title\n\nA log has one row\na decision.\n")
-    assert check_prose.main([], tree) == 1
+    assert check_prose.main(tree) == 1
     assert capsys.readouterr().out == "docs/index.md:3: one row a decision → one row per decision\n"
 
 
 def test_generated_parts_are_skipped_and_lines_still_count(tree: Path) -> None:
     page = "<!-- generated:flags -->\n| mend |\n<!-- /generated -->\nmend\n"
     (tree / "README.md").write_text(page)
-    assert [line.split(" ")[0] for line in check_prose.find_matches(tree)["README.md"]] == ["README.md:4:"]
+    assert [line.split(" ")[0] for line in check_prose.find_matches(tree)] == ["README.md:4:"]
 
 
 def test_strings_of_the_code_are_searched_and_identifiers_are_not(tree: Path) -> None:
@@ -106,7 +107,7 @@ def test_strings_of_the_code_are_searched_and_identifiers_are_not(tree: Path) ->
         'print("fix", "or "\n'
         '      "mend", f"{mend} effective {knobs} rows, {mend} effective rows")\n'
     )
-    found = check_prose.find_matches(tree)["s2bl_cli/app.py"]
+    found = check_prose.find_matches(tree)
     assert [re.sub(r" →.*", "", line) for line in found] == [
         "s2bl_cli/app.py:1: Mend",
         "s2bl_cli/app.py:3: mend",
@@ -114,31 +115,13 @@ def test_strings_of_the_code_are_searched_and_identifiers_are_not(tree: Path) ->
     ]
 
 
-def test_a_file_may_have_as_many_matches_as_are_permitted(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    page, allowed = tree / "README.md", tree / check_prose.ALLOWED
-    page.write_text("mend\n")
-    allowed.write_text("# What is left.\n   1 README.md\n")
-    assert check_prose.main([], tree) == 0
-    assert check_prose.main(["--all"], tree) == 1
-    capsys.readouterr()
-    page.write_text("mend\nanew\n")
-    assert check_prose.main([], tree) == 1
-    assert len(capsys.readouterr().out.splitlines()) == 2
-
-
-def test_permitted_numbers_are_only_lowered(tree: Path) -> None:
-    allowed = tree / check_prose.ALLOWED
-    allowed.write_text("# What is left.\n   3 README.md\n   1 docs/index.md\n   2 CHANGELOG.md\n")
-    (tree / "README.md").write_text("mend\n")
-    (tree / "CHANGELOG.md").write_text("mend, mend, mend\n")
-    assert check_prose.main(["--lower"], tree) == 1
-    assert allowed.read_text() == "# What is left.\n   1 README.md\n   2 CHANGELOG.md\n"
-
-
-def test_permitted_files_exist() -> None:
-    assert [name for name in check_prose.read_allowed() if not (ROOT / name).is_file()] == []
+def test_every_kind_of_page_is_searched(tree: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for page in PAGES:
+        (tree / page).write_text("mend\n")
+    assert check_prose.main(tree) == 1
+    assert [line.split(":")[0] for line in capsys.readouterr().out.splitlines()] == PAGES
 
 
 def test_the_repository_passes() -> None:
-    found, allowed = check_prose.find_matches(), check_prose.read_allowed()
-    assert [line for name, lines in found.items() if len(lines) > allowed.get(name, 0) for line in lines] == []
+    assert check_prose.find_matches() == []
+    assert check_prose.main() == 0

@@ -1,5 +1,4 @@
-"""How each metric is shown: title, unit and which way is better, as its descriptor says. A stranger's metric is a plain
-number."""
+"""How a metric is shown: its title, its unit and whether higher is better. An unknown metric is a plain number."""
 
 from s2bl_cli import registry
 from s2bl_cli.metrics.health import VERDICTS

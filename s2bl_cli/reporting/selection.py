@@ -1,4 +1,4 @@
-"""From scores files to the scores of a report: by the log they are of, filtered, without double counting."""
+"""Prepare the scores of a report: add the dataset and τ of their log, filter them, and remove duplicates."""
 
 from collections.abc import Sequence
 from difflib import get_close_matches
@@ -18,11 +18,11 @@ _TYPES = {
     **dict.fromkeys(("dataset", "model", "risk", "reg", "reg_rows"), pa.string()),
     **dict.fromkeys(("tau", "rho", "mask.rho", "mask.hide"), pa.float64()),
     **dict.fromkeys(("known", "missing"), pa.int64()),
-}  # settings that tables compare and compute with
+}  # settings that tables compute with
 
-_LARGEST = 1e100  # in size, of a value: beyond are NaN, infinity, and what overflows when squared
-_SAME = 1e-6  # two scorings of one policy on one log may differ by so much: another machine, another thread count
-_SAME_SHARE = 0.01  # and bins' shares by so much: then a weight at an edge may fall to either side
+_LARGEST = 1e100  # limit of absolute values; larger ones overflow when squared
+_SAME = 1e-6  # relative difference of equal scores from another machine or number of threads
+_SAME_SHARE = 0.01  # the same for shares of bins: a weight at an edge may fall into either bin
 
 
 def is_reference() -> pl.Expr:
@@ -30,17 +30,17 @@ def is_reference() -> pl.Expr:
 
 
 def with_settings(table: pa.Table) -> pl.DataFrame:
-    """One column per setting; what tables and figures ask for is there, whatever the files have."""
+    """One column per setting. The columns that tables and figures use always exist."""
     return pl.DataFrame(expanded_settings(table, {**_TYPES, **dict.fromkeys(declared_hyperparameters())}))
 
 
 def listed(names: Sequence[str], missed: str) -> str:
-    """Names in a message, those nearest to what was typed first, none left out."""
+    """All names for a message, starting with those closest to the typed one."""
     return one_line(", ".join(dict.fromkeys((*get_close_matches(missed, names), *names))), 10_000)
 
 
 def selected_scores(table: pa.Table, where: Sequence[str]) -> pl.DataFrame:
-    """The distinct scores that every `column=value` filter admits. References stay beside the policies of their log."""
+    """The distinct scores that match every `column=value` filter. Filters do not drop references."""
     frame = with_log_facts(with_settings(table))
     for text in where:
         column, is_not, condition = _condition(text, frame.schema)
@@ -49,7 +49,7 @@ def selected_scores(table: pa.Table, where: Sequence[str]) -> pl.DataFrame:
                 f"no score of a policy matches --where {' --where '.join(map(repr, where))}; "
                 f"list the scores with s2bl inspect"
             )
-        # A risk alone has no λ: a choice of λ leaves it in the table.
+        # A risk alone has no λ, so a filter by λ does not drop it.
         has_none = pl.col(column).is_null() & (pl.col("reg") == "none")
         frame = frame.filter(condition | has_none | (is_reference() & (not is_not)))
     return _distinct(frame)
@@ -60,8 +60,8 @@ def no_scores() -> pl.DataFrame:
 
 
 def with_log_facts(frame: pl.DataFrame) -> pl.DataFrame:
-    """`dataset` and `tau` are those of the log that a policy is scored on, as far as its logging policy records them.
-    What the policy learned from is `trained_on` and `trained_tau`, and a share of known rows is the one asked for."""
+    """Make `dataset` and `tau` those of the log that a policy is scored on, if its logging policy has them. The dataset
+    and τ of the training log become `trained_on` and `trained_tau`, and `rho` the requested fraction."""
     references = frame.filter(is_reference())
     logs = references.group_by("log_sha256", maintain_order=True).agg(
         log_dataset=pl.col("dataset").first(),
@@ -83,8 +83,8 @@ def with_log_facts(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _distinct(frame: pl.DataFrame) -> pl.DataFrame:
-    """The same policy scored twice on the same rows is one score, not two runs; with two numbers it is a fault."""
-    # By digest, whatever the file is called; what has no digest, by its name.
+    """Scores of the same policy on the same rows count once. It is an error if they differ."""
+    # Policies are identified by their digest, else by their name.
     identified = frame.with_columns(_identity=pl.coalesce("policy_sha256", "policy"))
     scored = ["_identity", "method", "log_sha256", "split", "metric", "label"]
     difference = (pl.col("value").max() - pl.col("value").min()).over(scored)
@@ -103,7 +103,7 @@ def _distinct(frame: pl.DataFrame) -> pl.DataFrame:
 
 
 def _condition(text: str, schema: pl.Schema) -> tuple[str, bool, pl.Expr]:
-    """The column, whether its value is left out, and the filter."""
+    """The column, whether the filter is negated, and the filter."""
     column, equals, value = text.partition("=")
     is_not = column.endswith("!")
     column = column.removesuffix("!")
@@ -124,7 +124,7 @@ def _condition(text: str, schema: pl.Schema) -> tuple[str, bool, pl.Expr]:
 
 
 def of_metrics(frame: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
-    """The scores of some metrics, which are numbers."""
+    """The scores of these metrics, checked to be finite numbers."""
     chosen = frame.filter(pl.col("metric").is_in(list(metrics)))
     for odd in chosen.filter(~(pl.col("value").abs() < _LARGEST)).head(1).iter_rows(named=True):
         raise ContractError(
@@ -135,19 +135,19 @@ def of_metrics(frame: pl.DataFrame, metrics: Sequence[str]) -> pl.DataFrame:
 
 
 def with_truth(frame: pl.DataFrame) -> pl.DataFrame:
-    """The true risk as the expected reward that it is the negative of."""
+    """The scores with the true risk as an expected reward, its negative."""
     is_risk = pl.col("metric") == TRUE_RISK
     return frame.with_columns(value=pl.when(is_risk).then(-pl.col("value")).otherwise("value"))
 
 
 def trained(frame: pl.DataFrame) -> pl.DataFrame:
-    """The scores of policies that were trained; if there are none, those of the references."""
+    """The scores of trained policies; without any, those of the references."""
     learned = frame.filter(~is_reference())
     return frame if learned.is_empty() else learned
 
 
 def default_metric(frame: pl.DataFrame) -> str:
-    """The number in the cells where none is asked for, of those all methods have: an accuracy, else an estimate."""
+    """The default metric, among those that all methods have: an accuracy, else an estimate."""
     methods = trained(frame).partition_by("method", maintain_order=True, as_dict=True)
     metrics = {str(name): metrics_of(scores) for (name,), scores in methods.items()}
     common = [name for name in metrics_of(frame) if all(name in names for names in metrics.values())]
@@ -167,7 +167,7 @@ def has_estimates(frame: pl.DataFrame) -> bool:
 
 
 def chosen_metric(frame: pl.DataFrame, asked: str | None) -> str:
-    """The metric that is asked for, else the default. Refuse one that is not there; name those that are."""
+    """The requested metric, else the default. If no score has it, the error lists the metrics of the files."""
     metric, metrics = asked or default_metric(frame), metrics_of(frame)
     if metric not in metrics:
         raise SettingError(

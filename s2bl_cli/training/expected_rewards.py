@@ -135,8 +135,8 @@ class Calibration:
 
 
 def calibrate(score: Floats, reward: Floats, seed: int) -> Calibration:
-    """Fit on rows whose reward is known. Cross-fitted: each row is predicted by a curve that has not seen it; the
-    slope of the rewards on those predictions is how far the curve is to be trusted."""
+    """Fit on rows whose reward is known. Cross-fitted: each row is predicted by a curve that has not seen it. The slope
+    of the rewards on these predictions measures how much of the curve generalises."""
     score, reward = np.asarray(score, np.float64), np.asarray(reward, np.float64)
     mean = float(reward.mean()) if len(reward) else 0.0
     if len(reward) < _LEAST_ROWS or reward.min() == reward.max() or score.min() == score.max():
