@@ -1,14 +1,14 @@
-# make demo         install into .venv, then run the whole path on the embedded sample
+# make demo         install into .venv, then run the whole pipeline on the embedded sample
 # make test         install into .venv, then run the tests
 # make check        lint, types, docs, prose, links
 # make docs         write the generated parts of the documentation
-# make bench        speed and memory beside peers and floors
+# make bench        measure speed and memory, compared with other tools and lower bounds
 # make wheel        build the wheel, install it into an empty environment and run it there
 # make lock         write constraints.txt with the newest versions
 # make test-latest  run the tests with the newest versions, in .venv-latest
 # make test-oldest  run the tests with the lowest versions that pyproject.toml allows, in .venv-oldest
 
-# The interpreters that every package in constraints.txt has wheels for: make lock checks it.
+# The interpreters for which every package in constraints.txt has wheels; make lock checks this.
 export PYTHONS := 3.11 3.12 3.13 3.14
 export PYTHON
 
@@ -50,7 +50,7 @@ bench: install
 wheel: install
 	sh tools/test-wheel.sh
 
-# Not `install`: that fails where pyproject.toml asks for what constraints.txt does not have yet.
+# Not `install`, which fails if pyproject.toml needs a package that constraints.txt does not have yet.
 $(UV):
 	$(INSTALL) .venv constraints.txt
 

@@ -17,7 +17,7 @@ from typing import Any
 
 from s2bl_cli.errors import SettingError, one_line
 
-MANY = 1000  # most numbers per flag
+MANY = 1000  # largest number of values per option
 COMMON = "Common options"  # the help panel of the options that most users need; -h shows only this panel
 
 _METADATA = "s2bl"

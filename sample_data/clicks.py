@@ -1,10 +1,10 @@
-"""A made-up log of banner clicks whose truth is known: 20,000 visits, three banners, half of the rewards missing.
+"""Simulate a log of banner clicks with known click rates: 20,000 visits, three banners, half of the rewards missing.
 
     python sample_data/clicks.py            write clicks/monday.parquet and clicks/tuesday.parquet
     python sample_data/clicks.py POLICY     print the true click rates of a policy, the logging policy and the best one
 
-The logging policy prefers the better banner, but only a little. Not part of the package: it shows what your own log can
-look like, and checks what the README says about it.
+The logging policy prefers the better banner, but only slightly. The script is an example of a log of your own, and
+checks the true values in the README. It is not part of the package.
 """
 
 import json

@@ -2,9 +2,9 @@
 
     python sample_data/rebuild.py FOLDER
 
-FOLDER holds train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
-t10k-labels-idx1-ubyte, unpacked (torchvision leaves them in FashionMNIST/raw). The first 600 train and the
-first 100 test images of each of the ten classes are taken, in the order of the files.
+FOLDER contains train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and t10k-labels-idx1-ubyte,
+unpacked (torchvision unpacks them into FashionMNIST/raw). The sample has the first 600 train images and the first 100
+test images of each of the ten classes, in the order of the files.
 """
 
 import sys

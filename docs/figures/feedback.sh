@@ -1,6 +1,7 @@
 #!/bin/sh
 # The README's figure: accuracy against the number of rows with feedback, on the sample that ships with s2bl.
-# Three seeds per point, each with its own mask. Takes about two minutes. Run it as: sh docs/figures/feedback.sh
+# Three seeds per point, each with its own mask. It takes about three minutes of CPU time.
+# Run it as: sh docs/figures/feedback.sh
 set -eu
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT

@@ -1,1 +1,1 @@
-"""One module per verb: options in, one call, one summary out. Nothing heavy is imported before a verb runs."""
+"""One module per command: it declares options, makes one call and prints a summary. Heavy imports are deferred."""
