@@ -1,10 +1,11 @@
-"""How the defaults of `s2bl train` were chosen: each candidate's value on train rows whose feedback it did not see.
+"""How the defaults of `s2bl train` were chosen: by the value of candidates on train rows with unseen feedback.
 
     S2BL_DATA=folder python bench/defaults.py [--only sampling|steps] [--dataset sample]
 
-A FashionMNIST log of a linear logging policy at τ = 10, its feedback masked to a share ρ with three seeds; linear
-policies. A candidate's value is the SNIPS estimate on the masked train rows, from the log before it was masked: of the
-policy's draws, and of its likeliest action. No label and no test row is looked at. Prints markdown tables.
+The log is a FashionMNIST log of a linear logging policy at τ = 10, masked to a share ρ with three seeds. Policies are
+linear. The value of a candidate is the SNIPS estimate on the masked train rows, with their feedback from the log before
+masking, for the stochastic policy (sampled) and for its argmax. Labels and test rows are not used. The output is
+markdown.
 """
 
 import argparse
@@ -49,7 +50,7 @@ class Bench:
         return str(path)
 
     def _hidden(self, share, seed):
-        """The train rows whose feedback the mask took."""
+        """The train rows whose feedback the mask hides."""
         if (share, seed) not in self._taken:
             with open_logs([self.masked(share, seed)]) as log:
                 rows = log.read()
@@ -57,7 +58,7 @@ class Bench:
         return self._taken[share, seed]
 
     def values(self, share, seed, **settings):
-        """SNIPS of the draws and of the likeliest action, in per cent."""
+        """SNIPS of the stochastic policy and of its argmax, in percent."""
         with open_logs([self.masked(share, seed)]) as log:
             training = TrainingRun(log, TrainSettings(seed=seed, **settings))
             (trained,) = training.policies(Run(torch.device("cpu")))
@@ -66,8 +67,8 @@ class Bench:
         with torch.no_grad():
             parts = torch.from_numpy(hidden.context).split(8192)
             pi = torch.cat([torch.softmax(network(part), 1) for part in parts]).numpy()
-        likeliest = np.eye(pi.shape[1])[pi.argmax(1)]
-        return [_snips(policy, hidden) for policy in (pi, likeliest)]
+        argmax = np.eye(pi.shape[1])[pi.argmax(1)]
+        return [_snips(policy, hidden) for policy in (pi, argmax)]
 
 
 def _snips(pi, rows):
@@ -81,7 +82,7 @@ def table(head, rows):
 
 
 def told(values):
-    """Mean ± standard deviation over the seeds, of both numbers."""
+    """Mean ± standard deviation over the seeds, for both values."""
     values = np.array(values)
     return [f"{mean:.1f} ± {std:.1f}" for mean, std in zip(values.mean(0), values.std(0, ddof=1), strict=True)]
 
@@ -94,7 +95,7 @@ def sampling(bench):
             found = [bench.values(share, seed, method=method, sampling=way) for seed in SEEDS]
             rows.append((method, share, way, *told(found)))
             print(*rows[-1], file=sys.stderr, flush=True)
-    print(table(("method", "ρ", "sampling", "draws", "likeliest action"), rows))
+    print(table(("method", "ρ", "sampling", "sampled value", "argmax value"), rows))
 
 
 STEPS = [

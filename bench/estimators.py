@@ -1,11 +1,11 @@
-"""Estimators beside Open Bandit Pipeline's: the same numbers, and how fast; and what 50 policies cost beside one.
+"""Compare the estimators with those of Open Bandit Pipeline (values and speed), and 50 policies with one.
 
-    python bench/estimators.py                 all of it, as markdown
-    python bench/estimators.py --store tests/obp_figures.json     rows and OBP's figures for the test suite
+    python bench/estimators.py                                          print all results as markdown
+    python bench/estimators.py --store tests/metrics/obp_figures.json   store rows and OBP's values for the tests
 
-OBP runs in an environment of its own (`bench/peers.py`). Exits 1 if a promise is broken: agreement to 1e-6; normal
-intervals at least 20 times as fast as OBP's bootstrap on the same rows; `s2bl evaluate` with 50 policies in
-at most 3 times the time of one.
+OBP runs in a separate environment (`bench/peers.py`). Exits 1 unless values agree to 1e-6, normal intervals are at
+least 20 times as fast as OBP's bootstrap on the same rows, and `s2bl evaluate` takes at most 3 times as long for 50
+policies as for one.
 """
 
 import argparse
@@ -80,7 +80,7 @@ def softmax(logits):
 
 
 def made_rows(count, actions, seed=0):
-    """Rows with whole distributions and a reward model, rounded to what a short JSON holds."""
+    """Rows with whole distributions and a reward model, rounded for a short JSON file."""
     rng = np.random.default_rng(seed)
     taste = rng.standard_normal((count, actions))
     pi0 = softmax(0.7 * taste)
@@ -119,7 +119,7 @@ def store(path):
 
 
 def beside_obp(count):
-    """Agreement and speed on the same rows."""
+    """Compare values and speed on the same rows."""
     rows = made_rows(count, 10, seed=1)
     peer = obp_figures(rows, intervals=True)
     lines, broken = [], []
@@ -147,7 +147,7 @@ def beside_obp(count):
 
 
 def estimate_of(name, policy):
-    """Ours, with OBP's parameters."""
+    """The estimate of s2bl, with OBP's parameters."""
     rows = policy.known_rows
     if name == "switch-dr":
         return Terms([switched(rows, SWITCH)]).estimate
@@ -175,9 +175,9 @@ def write_policies(folder, count):
 
 
 def many_policies(count, repeats):
-    """50 policies and one on the same log: as commands, and in this process, without the start of Python and torch.
+    """Score 50 policies and one on the same log, as commands and in this process (without starting Python and torch).
 
-    In seconds of the processor, which other work on the machine does not change.
+    Times are CPU seconds, which do not depend on other load of the machine.
     """
     broken = []
     print("| scores | where | one policy, CPU s | 50 policies, CPU s | times |\n| --- | --- | ---: | ---: | ---: |")

@@ -1,10 +1,9 @@
-"""How fast the files are: s2bl beside pyarrow and beside an empty typer program, in one run.
+"""Speed of reading and writing files: s2bl compared with pyarrow, and with an empty typer program.
 
     python bench/files.py [--rows 60000] [--repeats 15]
 
-Prints a markdown table of medians and their ratio. The log is made here: images of 1×28×28 uint8 with the
-compressibility of real ones (a smooth random field), so no data set is needed. Runs are interleaved, ours and
-the peer's in turn, so that a busy moment of the machine hits both.
+Prints a markdown table of medians and ratios. The log is simulated (images of 1×28×28 uint8 that compress like real
+ones), so no dataset is needed. The programs take turns, so that a busy moment of the machine affects both.
 """
 
 import argparse
@@ -39,7 +38,7 @@ app()
 
 
 def make_log(path: Path, rows: int) -> None:
-    """A log like FashionMNIST's: half of each image is background, the rest is smooth."""
+    """A log similar to FashionMNIST: half of each image is background, the rest is smooth."""
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (rows, 1, 7, 7), dtype=np.uint8)
     images = np.repeat(np.repeat(coarse, 4, axis=2), 4, axis=3) // 8 * 8 + rng.integers(
@@ -67,7 +66,7 @@ def make_log(path: Path, rows: int) -> None:
 
 
 def medians(ours, peer, repeats):
-    """Median seconds of each, run in turn; the first turns warm the caches and do not count."""
+    """Median seconds of each function. They take turns, and the first turns, which fill the caches, do not count."""
     times = ([], [])
     for turn in range(repeats + 3):
         for run, kept in ((ours, times[0]), (peer, times[1])):
@@ -103,7 +102,7 @@ finally:
 
 
 def peak_memory_of_mask(path, target):
-    """Peak resident MiB of `s2bl mask` in a process of its own (Linux: read from /proc)."""
+    """Peak resident MiB of `s2bl mask` in a separate process (on Linux, from /proc)."""
     command = [
         sys.executable,
         "-c",

@@ -1,11 +1,11 @@
-"""Which learner does best on FashionMNIST logs: a table of accuracies, and the commands behind it.
+"""Compare learners on FashionMNIST logs: a table of accuracies, and the commands that make it.
 
     S2BL_DATA=folder python bench/learners.py WORK [--threads 2]
 
-Logs of four logging policies (τ = 10, adverse, uniform, random), two shares of feedback, three masks and seeds;
-linear policies, the same number of steps and the same search for every learner: λ by 3-fold cross-validation on the
-known rows (SNIPS of the likeliest action). Labels and the test split are used by the last step alone, `evaluate`.
-What is in the folder WORK already is not made again. About half an hour on two cores.
+There are logs of four logging policies (τ = 10, adverse, uniform, random), two shares of feedback, and three masks and
+seeds. Policies are linear. Every learner takes the same number of steps and has the same search: λ by 3-fold
+cross-validation on the known rows, by the SNIPS estimate of the argmax policy. Only the last step, `evaluate`, uses
+labels and test rows. Files that exist in WORK are not made again. It takes about half an hour on two cores.
 """
 
 import argparse

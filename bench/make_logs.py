@@ -1,15 +1,15 @@
-"""How fast `make-logs` is, and how much memory it takes.
+"""Speed and memory of `make-logs`.
 
     python bench/make_logs.py [--rows 60000] [--repeats 15] [--table-rows 5000000] [--csv-rows 200000]
 
-1. Drawing and writing: what comes after the logging policy's forward pass, beside pyarrow writing the same table with
-   the same compression and row groups. Runs are interleaved, ours and the peer's in turn, so that a busy moment of the
-   machine hits both; each run ends with the file on the disk.
-2. Memory: a table of numbers and texts, as Parquet, converted by the command in a process of its own; the peak of a
-   tenth of the rows beside that of all of them (Linux: read from /proc).
-3. A CSV with texts and gaps, in one command.
+1. Drawing and writing, after the forward pass of the logging policy, compared with pyarrow writing the same table with
+   the same compression and row groups. Both take turns, so that a busy moment of the machine affects both. Each run
+   ends when the file is on disk.
+2. Memory: a Parquet table of numbers and text, converted in a separate process. The peak for a tenth of the rows is
+   compared with that for all rows (on Linux, from /proc).
+3. A CSV with text and missing values, in one command.
 
-All data is made here: no data set is needed.
+All data is simulated, so no dataset is needed.
 """
 
 import argparse
@@ -39,7 +39,7 @@ PIECE = 1 << 18  # rows of a table that are made at a time
 
 
 class GivenPolicy:
-    """A forward pass that costs nothing: rows of a matrix, in order."""
+    """A forward pass without cost: the rows of a matrix, in order."""
 
     def __init__(self, pi0):
         self._pi0 = pi0
@@ -51,7 +51,7 @@ class GivenPolicy:
 
 
 def images(rows):
-    """Like FashionMNIST's: half of each image is background, the rest is smooth."""
+    """Images similar to FashionMNIST: half of each is background, the rest is smooth."""
     rng = np.random.default_rng(0)
     coarse = rng.integers(0, 256, (rows, 1, 7, 7), dtype=np.uint8)
     pixels = np.repeat(np.repeat(coarse, 4, axis=2), 4, axis=3) // 8 * 8
@@ -67,7 +67,7 @@ def distributions(rows):
 
 
 def drawing_and_writing(folder, rows, repeats, *, store):
-    """Median seconds of ours and of pyarrow's."""
+    """Median seconds of s2bl and of pyarrow."""
     part, pi0 = images(rows), distributions(rows)
     data = LabelledData("bench", ACTIONS, part, LabelledPart(part.context[:0], part.label[:0]))
     settings, lineage = LoggingSettings(store_distribution=store), step_of("make-logs", {})
@@ -92,7 +92,7 @@ def drawing_and_writing(folder, rows, repeats, *, store):
 
 
 def table_piece(rng, rows):
-    """Five numbers and three texts, gaps in two of them; the offer depends on some."""
+    """Five numeric and three text columns, two of them with missing values. The offer depends on some of them."""
     age = rng.normal(45, 12, rows)
     plan, city = rng.integers(0, 4, rows), rng.integers(0, CITIES, rows)
     offer = np.clip((age // 15 + plan + rng.integers(0, 3, rows)).astype(int), 0, 7)
@@ -114,7 +114,7 @@ def table_piece(rng, rows):
 
 
 def write_parquet_table(path, rows):
-    """In pyarrow's own row groups, of a million rows each."""
+    """Write the table in pyarrow's default row groups of a million rows."""
     rng = np.random.default_rng(2)
     pieces = [min(PIECE, rows - start) for start in range(0, rows, PIECE)]
     group = []
@@ -127,7 +127,7 @@ def write_parquet_table(path, rows):
 
 
 def command(table, out):
-    """Seconds, peak MiB and summary of `make-logs` on a table, in a process of its own."""
+    """Seconds, peak MiB and summary of `make-logs` on a table, in a separate process."""
     words = ["make-logs", "--dataset", str(table), "--label-column", "offer", "--tau", "3", "--epochs", "1"]
     started = time.perf_counter()
     ran = subprocess.run(

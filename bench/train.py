@@ -1,21 +1,21 @@
-"""How fast `train` is beside its peers and beside the floor, in one run.
+"""Speed of `train`, compared with other tools and with the floor, in one run.
 
     python bench/train.py [--rounds 5] [--epochs 4] [--log LOG] [--large] [--no-docs]
 
-The same log, batches of 128, the same network:
+On the same log, with batches of 128 and the same network:
 
-1. s2bl's linear policy and its mlp of 100 units, `--risk tips --reg none`, all feedback known; an epoch.
-2. Open Bandit Pipeline's NNPolicyLearner with one hidden layer of 100 units; an epoch.
-3. Vowpal Wabbit's `--cb`; a pass over its text, and a pass over its cache.
+1. One epoch of s2bl's linear policy and of its mlp of 100 units, with `--risk tips --reg none` and all feedback known.
+2. One epoch of Open Bandit Pipeline's NNPolicyLearner with one hidden layer of 100 units.
+3. Vowpal Wabbit's `--cb`: one pass over its text, and one pass over its cache.
 4. The floor: the matrix products of a step alone (forward and weight gradient), on contiguous memory, with one thread
-   and with all; a contender is held against the one of as many threads as it takes.
-5. The default command (a linear policy, `--risk tips --reg wce`) from start to end, and an epoch of it; 24 combinations
-   of λ and seed beside it; 10,000 actions; with --large also `--stream`, on the same log and on one of 10 GB (which
-   needs that much of the disk).
+   and with all. A program is compared with the floor for its number of threads.
+5. The default command (a linear policy, `--risk tips --reg wce`): the whole command, and one epoch of it; 24
+   combinations of λ and seed; 10,000 actions. With --large also `--stream`, on the same log and on one of 10 GB, which
+   needs that much disk space.
 
-Everything runs in processes of its own, in turn, round after round, so that a busy moment of the machine hits all; the
-best epoch counts. The log is FashionMNIST's (folder in S2BL_DATA) at τ = 10, or random pixels of the same shape where
-that folder is not given. Prints tables and writes them to docs/benchmarks.md, with a figure.
+Everything runs in separate processes that take turns over several rounds, so that a busy moment of the machine affects
+all of them. The best epoch counts. The log is FashionMNIST at τ = 10 (from the folder in S2BL_DATA), or random pixels
+of the same shape without that folder. Prints tables and writes them to docs/benchmarks.md, with a figure.
 """
 
 import argparse
@@ -175,7 +175,7 @@ figure.savefig(out, metadata={"Date": None})
 
 
 def fashion_log(folder):
-    """The log, and what it is in words."""
+    """The log and its description."""
     log = folder / "log.parquet"
     data = os.environ.get("S2BL_DATA")
     if data is None:
@@ -218,7 +218,7 @@ def random_rows(rng, rows, context, actions):
 
 
 def write_log(path, spec, pieces):
-    """A log from row groups that are made one at a time."""
+    """Write a log from row groups that are made one at a time."""
     with log_writer(str(path), spec, step_of("make-logs", {}), force=True) as writer:
         for piece in pieces:
             writer.write(log_batch(piece, spec))
@@ -232,7 +232,7 @@ def write_many_actions(path):
 
 
 def write_large(path, size=LARGE_BYTES):
-    """Random pixels, which no compression shortens."""
+    """Write random pixels, which cannot be compressed."""
     rng = np.random.default_rng(0)
     spec = LogSpec(ACTIONS, ContextSpec("uint8", (1, 28, 28)), ())
     rows = rows_per_batch(spec.context)
@@ -245,7 +245,7 @@ def write_large(path, size=LARGE_BYTES):
 
 
 def trained(log, out, epochs, *words):
-    """Seconds of each epoch, threads and peak MiB of `s2bl train`, in a process of its own."""
+    """Seconds of each epoch, threads and peak MiB of `s2bl train`, in a separate process."""
     command = ["train", str(log), *words, "--batch-size", str(BATCH), "--epochs", str(epochs)]
     ran = subprocess.run(
         [sys.executable, "-c", TRAIN_PROGRAM, *command, "--quiet", "--force", "-o", str(out)],
@@ -258,7 +258,7 @@ def trained(log, out, epochs, *words):
 
 
 def whole_command(log, out, *words):
-    """Seconds of `s2bl train` from start to end, settings by default."""
+    """Seconds of the whole command `s2bl train` with default settings."""
     started = time.perf_counter()
     command = [sys.executable, "-m", "s2bl_cli", "train", str(log), *words, "--quiet", "--force", "-o", str(out)]
     subprocess.run(command, check=True)
@@ -272,7 +272,7 @@ def floor():
 
 
 def measure(folder, log, rounds, epochs):
-    """The best seconds of each contender over all rounds."""
+    """The best seconds of each program over all rounds."""
     rows = train_rows(log)
     assert rows.rows == ROWS, rows.rows
     data, text, many = folder / "rows.npz", folder / "rows.txt", folder / "many.parquet"
@@ -311,7 +311,7 @@ def measure(folder, log, rounds, epochs):
 
 
 def measure_stream(folder, log, rounds, epochs):
-    """`--stream on` beside the log in memory, and the peak memory and rate on a log of 10 GB."""
+    """Compare `--stream on` with the log in memory, and measure peak memory and rate on a log of 10 GB."""
     policy, large = folder / "policy.safetensors", folder / "large.parquet"
     best = {}
     for _ in range(rounds):
@@ -401,7 +401,7 @@ def stream_table(stream):
 
 
 def promises(best, facts, stream):
-    """What must hold, and whether it does."""
+    """The expected ratios, and whether this run meets them."""
     told = [
         ("linear at least 6 times as fast per epoch as OBP's mlp", best["obp"] / best["linear"], ">=", 6),
         ("mlp at least 2 times as fast per epoch as OBP's", best["obp"] / best["mlp"], ">=", 2),
