@@ -23,7 +23,7 @@ class EvaluateSettings:
     )
     metrics: str = setting(
         ALL,
-        f"Comma-separated metrics or groups of metrics ({', '.join(METRIC_GROUPS)}); all: all that the log allows",
+        f"Comma-separated metrics or groups of metrics ({', '.join(METRIC_GROUPS)}); all: whatever the log allows",
         metavar="METRICS",
     )
     interval: str = setting(
@@ -36,7 +36,7 @@ class EvaluateSettings:
         rule=Between(0, 1),
         panel=MODEL_PANEL,
     )
-    missing_model: bool = setting(False, "Correct for feedback that is missing by context and action")
+    missing_model: bool = setting(False, "Correct for feedback that is missing depending on context and action")
     model_folds: int = setting(
         5,
         "Number of folds for cross-fitting the reward and missingness models",
