@@ -101,6 +101,9 @@ REGULARISERS = Registry(
             "objectives.regularisers.cce:REGULARISER",
             "cross-entropy with logged actions that are estimated to be better than average",
         ),
+        "match": Entry(
+            "objectives.regularisers.match:REGULARISER", "log-probabilities matched with the logged propensities"
+        ),
         "lpr": Entry(
             "objectives.regularisers.lpr:REGULARISER", "squared distance from a policy fitted to the logged actions"
         ),

@@ -18,7 +18,7 @@ from s2bl_cli.settings import MANY, Between, flag, number_text
 
 Costs = npt.NDArray[np.floating[Any]]
 Values = dict[str, float | None]  # by name; None: off
-FromCosts = Callable[[Costs], tuple[float, ...]]
+FromCosts = Callable[[Costs], tuple[float | None, ...]]  # None: the learner finds it
 
 
 @dataclass(frozen=True)

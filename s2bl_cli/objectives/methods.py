@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
 from s2bl_cli.registry import REGULARISERS, RISKS
+from s2bl_cli.settings import Between
 
 DEFAULT_METHOD = "wce-s2bl"
 GRADIENT_LEARNER = "training.gradient_learner:GradientLearner"
@@ -31,6 +32,15 @@ class Method:
 
 _PAPER = "the paper"
 _LONDON = "London & Sandler 2019"
+
+PENALTY = Hyperparameter(
+    "penalty",
+    "α",
+    "Ridge penalty of the reward model; auto: selected by cross-validation on the known rows",
+    Between(0, 1e12, low_open=True),
+    "auto",
+    {"auto": lambda costs: (None,)},
+)
 
 METHODS = {
     "wce-s2bl": Method(
@@ -140,6 +150,32 @@ METHODS = {
         advice="Use it as the baseline, and if feedback is plentiful and the logging policy explores. It ignores "
         "the rows without feedback, is noisy if feedback is scarce, and depends on the unit and offset of "
         "the costs.",
+    ),
+    "dm-s2bl": Method(
+        "DM-S2BL",
+        "none",
+        "none",
+        "all",
+        "best action of a reward model that knows a copy of the logging policy",
+        "this project",
+        learner="training.direct_learner:DM_S2BL",
+        hyperparameters=(PENALTY,),
+        text="argmax_a q̂(x,a), q̂ = θ_a·x + h·x + c + s·log π̂₀(a|x)",
+        advice="Use it on any log. The copy of the logging policy is learned from all rows, and the rows with feedback "
+        "decide how much it is worth. A linear model cannot learn nonlinear rewards: use --model mlp there.",
+    ),
+    "dm": Method(
+        "DM",
+        "none",
+        "none",
+        "all",
+        "best action of a reward model, from the rows with feedback alone",
+        "Dudík et al. 2011",
+        learner="training.direct_learner:DM",
+        hyperparameters=(PENALTY,),
+        text="argmax_a q̂(x,a), q̂ = θ_a·x + h·x + c",
+        advice="Use it as the baseline of DM-S2BL. It trusts its predictions for actions that were hardly tried, so it "
+        "fails if the logging policy is good and feedback is scarce.",
     ),
     "wce-only": Method(
         "WCE only",

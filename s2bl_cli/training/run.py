@@ -16,6 +16,7 @@ from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
 from s2bl_cli.contract.settings_text import encode_settings, train_settings
 from s2bl_cli.errors import ContractError, SettingError
+from s2bl_cli.objectives.methods import GRADIENT_LEARNER
 from s2bl_cli.objectives.terms import FILLED_COSTS, PI0, REWARD_WEIGHT
 from s2bl_cli.policies.network import network_from, policy_layout
 from s2bl_cli.policies.settings import parse_hidden
@@ -136,7 +137,10 @@ class TrainingRun:
             streamed = self.stream == "on" or (self.stream == "auto" and needs_streaming(self.log, columns))
         needs = (*self.settings.risk_term.needs, *self.settings.regulariser_term.needs)
         needs_known = (
-            FILLED_COSTS in needs or REWARD_WEIGHT in needs or SELECTORS.load(self.settings.selector).needs_model
+            self.settings.learner != GRADIENT_LEARNER
+            or FILLED_COSTS in needs
+            or REWARD_WEIGHT in needs
+            or SELECTORS.load(self.settings.selector).needs_model
         )
         return TrainingData(self.log, columns, streamed=streamed, sample_known=needs_known)
 
@@ -161,7 +165,7 @@ class TrainingRun:
         alone = recorded(settings) | self.log.recorded_names | ({"stream": "on"} if data.streamed else {})
         alone |= {"seed": candidate.fold.seed, "seeds": None}
         numbers = {flag(name)[2:]: value for name, value in candidate.hyperparameters.items()}
-        alone |= {name: value for name, value in numbers.items() if name in alone}
+        alone |= {name: value for name, value in numbers.items() if name in alone and value is not None}
         if settings.folds is not None or settings.patience is None:
             alone |= {"folds": None, "select": None, "select-on": "sampled", "holdout": settings.held_share or None}
         return Policy(

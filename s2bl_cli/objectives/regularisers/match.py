@@ -1,0 +1,34 @@
+"""Matched propensities: the squared distance of log-probabilities from those of the logging policy."""
+
+from collections.abc import Mapping
+
+from s2bl_cli.objectives.hyperparameters import Hyperparameter, Values
+from s2bl_cli.objectives.terms import AnyBatch, MeanOfPropensities, Numbers, Regulariser, Term
+from s2bl_cli.settings import Between
+
+
+def match(batch: AnyBatch, h: Numbers) -> Term:
+    """mean over rows of mᵢ (log π_θ(aᵢ|xᵢ) − log pᵢ)², mᵢ = min(pᵢ^−β, 20 u)/u, u the mean of p^−β.
+
+    With β = 0 the rows count equally, so frequent actions are matched best; with β = 1 all actions are, because their
+    rows are as rare as they are weighted up.
+    Limits: 0 where π_θ equals p on every logged row. Its optimum over all policies is π₀ for any β, and it is reached
+    without noise: `wce` and `kl` see the logged actions as draws, `match` compares probabilities.
+    Source: this project (docs/mathematics.md).
+    """
+    weight = (batch.p**-h.balance / h.balance_unit).clamp(max=_LARGEST_WEIGHT)
+    error = batch.log_pi - batch.p.log()
+    return batch.term(weight * error**2, slope=2 * weight * error)
+
+
+_LARGEST_WEIGHT = 20.0  # of a row: a tiny propensity would drown the others
+
+
+def _unit(values: Values, mean: MeanOfPropensities) -> Mapping[str, float]:
+    balance = values["balance"] or 0.0
+    return {"balance_unit": mean(lambda p: p**-balance) if balance else 1.0}
+
+
+BALANCE = Hyperparameter("balance", "β", "Weight match rows by propensity^−β", Between(0, 1), 0.5)
+
+REGULARISER = Regulariser("mean(m·(log π−log p)²)", match, default_lam=0.1, hyperparameters=(BALANCE,), derive=_unit)

@@ -1,0 +1,166 @@
+"""Regressions of the reward on the context: a map for each action, one that all actions share, and scores.
+
+    η(x, a) = θ_a·x + h·x + c + s·f(x, a),    x with a constant 1 as its last feature
+
+f(x, a) are given scores of the actions, such as the log-probability of the logging policy. θ and h have the ridge penalty
+α, c and s have none: with few rows θ vanishes and the scores decide between actions, with many rows θ does. The reward is
+η (squared loss), or 1/(1 + exp(−η)) (logistic loss, for rewards in [0, 1]).
+
+Many regressions on the same rows are fitted at once. They differ in their penalties and in their weights of the rows; a
+row that one of them must not see has weight 0. They are fitted by Newton's method, whose linear systems are solved by
+conjugate gradients. There is no learning rate and no seed.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+from torch.nn.functional import softplus
+
+_NEWTON_STEPS = 20
+_CG_STEPS = 25
+_CG_TOLERANCE = 0.1  # of a step's linear system: the next step corrects the rest
+_HALVINGS = 5  # of a step that does not lower the loss
+
+
+@dataclass(frozen=True)
+class RegressionRows:
+    """Rows sorted by action, so that those of an action are a slice. Parameters are columns (parameters, regressions):
+    θ of all actions, then h and c, then s."""
+
+    x: Tensor  # (rows, features), the last one constant
+    scores: Tensor  # (rows, scores) of the logged actions
+    slices: tuple[tuple[int, slice], ...]  # by logged action
+    actions: int
+    order: npt.NDArray[np.int64]  # the rows as they were given: row i is `order[i]`
+
+    @property
+    def sizes(self) -> tuple[int, int, int]:
+        features = self.x.shape[1]
+        return self.actions * features, features, self.scores.shape[1]
+
+    def predict(self, parameters: Tensor) -> Tensor:
+        """η of the logged actions: (rows, regressions)."""
+        theta, shared, slope = parameters.split(self.sizes)
+        theta = theta.view(self.actions, self.x.shape[1], -1)
+        eta = torch.addmm(self.scores @ slope, self.x, shared)
+        for action, rows in self.slices:
+            eta[rows].addmm_(self.x[rows], theta[action])
+        return eta
+
+    def transposed(self, errors: Tensor) -> Tensor:
+        """The transpose of `predict`: (rows, regressions) → (parameters, regressions)."""
+        theta = errors.new_zeros(self.actions, self.x.shape[1], errors.shape[1])
+        for action, rows in self.slices:
+            torch.mm(self.x[rows].T, errors[rows], out=theta[action])
+        return torch.cat([theta.flatten(0, 1), self.x.T @ errors, self.scores.T @ errors])
+
+
+def regression_rows(
+    features: Tensor, scores: Tensor, action: npt.NDArray[np.integer], actions: int
+) -> RegressionRows:
+    """Of features (rows, features) and the scores of the logged actions (rows, scores)."""
+    order = np.argsort(action, kind="stable")
+    index = torch.from_numpy(order).to(features.device)
+    x = features[index].to(torch.float64)
+    counts = np.bincount(action, minlength=actions)
+    ends = np.cumsum(counts)
+    slices = tuple((int(a), slice(int(ends[a] - counts[a]), int(ends[a]))) for a in np.flatnonzero(counts))
+    return RegressionRows(
+        torch.cat([x, x.new_ones(len(x), 1)], dim=1), scores[index].to(torch.float64), slices, actions, order
+    )
+
+
+@torch.no_grad()
+def fit_regressions(
+    rows: RegressionRows, reward: Tensor, weight: Tensor, penalty: Tensor, *, logistic: bool, tolerance: float = 1e-4
+) -> Tensor:
+    """The parameters (parameters, regressions). `reward` (rows,) and `weight` (rows, regressions) are in the order of
+    `rows`, `penalty` (regressions,) is α. Done when the gradient is as short as the tolerance times that of the mean."""
+    of_theta, of_shared, of_scores = rows.sizes
+    ridge = penalty.repeat(of_theta + of_shared + of_scores, 1)
+    ridge[of_theta + of_shared - 1 :] = 0  # c and s
+    mean = (weight * reward[:, None]).sum(0) / weight.sum(0)
+    whole = torch.zeros_like(ridge)
+    whole[of_theta + of_shared - 1] = mean.clamp(1e-6, 1 - 1e-6).logit() if logistic else mean
+    at = _Newton(rows, reward[:, None], weight, ridge, whole, rows.predict(whole), logistic)
+    start = at.gradient.norm(dim=0)
+    unfinished = torch.arange(len(penalty), device=penalty.device)
+    for _ in range(_NEWTON_STEPS):
+        is_far = at.gradient.norm(dim=0) > tolerance * start[unfinished]
+        at, unfinished = at.chosen(is_far), unfinished[is_far]
+        if not len(unfinished):
+            break
+        at = at.after_step()
+        whole[:, unfinished] = at.parameters
+    return whole
+
+
+@dataclass(frozen=True)
+class _Newton:
+    """Some regressions, each at its own parameters."""
+
+    rows: RegressionRows
+    reward: Tensor  # (rows, 1)
+    weight: Tensor  # (rows, regressions)
+    ridge: Tensor  # (parameters, regressions)
+    parameters: Tensor
+    eta: Tensor  # (rows, regressions) at the parameters
+    logistic: bool
+
+    @property
+    def expected(self) -> Tensor:
+        return self.eta.sigmoid() if self.logistic else self.eta
+
+    @cached_property
+    def gradient(self) -> Tensor:
+        """Of the loss, downhill."""
+        return self.rows.transposed(self.weight * (self.reward - self.expected)) - self.ridge * self.parameters
+
+    @property
+    def loss(self) -> Tensor:
+        eta, reward = self.eta, self.reward
+        by_row = softplus(eta) - reward * eta if self.logistic else (eta - reward) ** 2 / 2
+        return (self.weight * by_row).sum(0) + (self.ridge * self.parameters**2).sum(0) / 2
+
+    def chosen(self, index: Tensor) -> "_Newton":
+        if bool(index.all()):
+            return self
+        columns = (self.weight, self.ridge, self.parameters, self.eta)
+        return _Newton(self.rows, self.reward, *(column[:, index] for column in columns), self.logistic)
+
+    def after_step(self) -> "_Newton":
+        """A step that does not lower the loss is halved."""
+        curvature = self.weight * self.expected * (1 - self.expected) if self.logistic else self.weight
+        step = _solved(self.rows, curvature, self.ridge, self.gradient)
+        change, factor = self.rows.predict(step), torch.ones_like(self.eta[0])
+        for _ in range(_HALVINGS):
+            moved = replace(self, parameters=self.parameters + factor * step, eta=self.eta + factor * change)
+            is_higher = moved.loss > self.loss
+            if not bool(is_higher.any()):
+                break
+            factor = torch.where(is_higher, factor / 2, factor)
+        return moved
+
+
+def _solved(rows: RegressionRows, curvature: Tensor, ridge: Tensor, right: Tensor) -> Tensor:
+    """x of (Jᵀ diag(curvature) J + ridge)·x = right for each regression, J the matrix of `predict`. By conjugate
+    gradients, preconditioned by the diagonal."""
+    diagonal = replace(rows, x=rows.x**2, scores=rows.scores**2).transposed(curvature) + ridge
+    inverse = 1 / diagonal.clamp(min=1e-12)
+    x, residual = torch.zeros_like(right), right
+    direction = scaled = inverse * residual
+    size = start = (residual * scaled).sum(0)
+    for _ in range(_CG_STEPS):
+        product = rows.transposed(curvature * rows.predict(direction)) + ridge * direction
+        factor = size / (direction * product).sum(0).clamp(min=1e-300)
+        x, residual = x + factor * direction, residual - factor * product
+        scaled = inverse * residual
+        smaller = (residual * scaled).sum(0)
+        if bool((smaller <= _CG_TOLERANCE**2 * start).all()):
+            break
+        direction, size = scaled + smaller / size.clamp(min=1e-300) * direction, smaller
+    return x

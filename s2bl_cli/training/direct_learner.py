@@ -1,0 +1,213 @@
+"""The direct method: a regression of the rewards on the known rows, and the policy that takes its best action.
+
+`dm-s2bl` tells the regression what the logging policy thinks, from all rows, with feedback or without. A copy π̂₀ of the
+logging policy is fitted to the logged propensities, and its log-probability is a feature of the regression, with a
+slope that is not penalised. A propensity is a label without noise, a drawn action is a noisy one, so the copy is fitted
+to the propensities. The known rows decide what the copy is worth: its slope is positive for a good logging policy,
+negative for an adverse one, and 0 for one that knows nothing. `dm` is the regression without the copy.
+
+The copy is a network of the policy's model. The regression is linear in the features before its last layer (the
+contexts of a linear policy), so the policy is the same network with another last layer.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import groupby
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import log_softmax, softplus
+
+from s2bl_cli.contract.checkpoints import Result
+from s2bl_cli.contract.policies import NetworkSpec
+from s2bl_cli.contract.tensor_files import Tensors
+from s2bl_cli.objectives.hyperparameters import NU
+from s2bl_cli.policies.contexts import context_tensor
+from s2bl_cli.policies.network import PolicyNetwork, network_from, network_tensors, on_device
+from s2bl_cli.policies.stacked import is_stackable
+from s2bl_cli.registry import REGULARISERS, RISKS
+from s2bl_cli.reward_models.action_regression import RegressionRows, fit_regressions, regression_rows
+from s2bl_cli.row_hash import uniform_hash
+from s2bl_cli.training.candidates import Candidate, Fold
+from s2bl_cli.training.data import TrainingData, TrainRows
+from s2bl_cli.training.gradient_learner import GradientLearner, start_network
+from s2bl_cli.training.interruption import Interrupted
+from s2bl_cli.training.learner import Run
+from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.validation import HeldOut
+
+PENALTIES = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
+_FOLDS = 5  # of the cross-validation that selects one of them
+_FOLD_SEED = 0xD3
+_COPY_STEPS = 2000  # at least: a small log has few steps per epoch
+_LOGIT_STEP = 0.8  # how far a step of Adam may move a logit, at most
+_ROWS_AT_ONCE = 4096
+
+Floats = npt.NDArray[np.float64]
+
+
+class DirectLearner:
+    """One regression per candidate. Its penalty is the candidate's, or selected by cross-validation."""
+
+    def __init__(self, settings: TrainSettings, spec: NetworkSpec, *, uses_copy: bool) -> None:
+        self._settings, self._spec, self._uses_copy = settings, spec, uses_copy
+
+    def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[tuple[Candidate, Result]]:
+        sample = data.statistics.sample
+        for seed, of_seed in groupby(run.unfinished(candidates), lambda candidate: candidate.fold.seed):
+            network = self._copy(data, seed, run) if self._uses_copy else start_network(self._spec, data, seed, run)
+            features, logits = _last_layer(network, sample.rows.context, run.device)
+            for candidate in of_seed:
+                if run.should_stop():
+                    raise Interrupted
+                yield candidate, self._result(candidate, sample, network, features, logits)
+
+    def _copy(self, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:
+        """π̂₀. It sees no feedback, so all folds of a seed share it."""
+        settings, match = self._settings, REGULARISERS.load("match")
+        if is_stackable(self._spec):
+            epochs = -(-_COPY_STEPS // max(1, data.statistics.rows // settings.batch_size))
+            lr = min(0.01, _LOGIT_STEP / self._spec.context.features)
+            settings = replace(settings, epochs=max(settings.epochs, epochs), lr=lr)
+        learner = GradientLearner(settings, self._spec, RISKS.load("none"), match, validates=False)
+        values = {"lam": 1.0, **{h.name: h.default for h in match.hyperparameters}}
+        copy_run = replace(run, stage="copying", keeps_tensors=True)
+        (result,) = copy_run.fit(learner, data, [Candidate(Fold(seed), 0, values)])
+        return on_device(network_from(self._spec, result.tensors, "the copy"), run.device)
+
+    def _result(
+        self, candidate: Candidate, sample: TrainRows, network: PolicyNetwork, features: Tensor, logits: Tensor
+    ) -> Result:
+        """`features` (rows, features) and `logits` (rows, actions) of the sample's rows."""
+        learned = sample.learned(candidate.fold)
+        rewards = Rewards.of(-sample.rows.cost[learned].astype(np.float64))
+        log_pi0 = log_softmax(logits.to(torch.float64), dim=-1)
+        rows = self._rows(sample.take(learned), features[learned], log_pi0[learned])
+        penalty = candidate.hyperparameters["penalty"]
+        if penalty is None:
+            fold = uniform_hash(sample.number[learned], candidate.fold.seed ^ _FOLD_SEED) * _FOLDS
+            penalty = _selected_penalty(rows, rewards, fold.astype(np.int64))
+        parameters = rewards.fit(rows, np.ones((len(rows.x), 1)), [penalty])[:, 0]
+        head = Head.of(parameters, rows)
+        return Result(
+            tensors=head.tensors(network),
+            held_out=self._held_out(head, rewards, sample.take(~learned), features[~learned], log_pi0[~learned]),
+            curve=[],
+            best_epoch=1,
+        )
+
+    def _rows(self, part: TrainRows, features: Tensor, log_pi0: Tensor) -> RegressionRows:
+        action = torch.from_numpy(part.rows.action.astype(np.int64)).to(log_pi0.device)
+        scores = log_pi0.gather(1, action[:, None])[:, : int(self._uses_copy)]
+        return regression_rows(features, scores, part.rows.action, self._spec.actions)
+
+    def _held_out(
+        self, head: "Head", rewards: "Rewards", held_out: TrainRows, features: Tensor, log_pi0: Tensor
+    ) -> Floats | None:
+        """The columns of `HeldOut`, of the policy that takes the best action."""
+        if not held_out.rows.rows:
+            return None
+        eta = head.predict(features, log_pi0)
+        cost = -rewards.expected(eta).cpu().numpy()  # (rows, actions)
+        best, index = eta.argmax(-1).cpu().numpy(), np.arange(len(cost))
+        is_best = held_out.rows.action == best
+        weight = is_best / np.maximum(held_out.rows.propensity, NU.default)
+        columns = HeldOut(weight, held_out.rows.cost, cost[index, best], cost[index, held_out.rows.action])
+        return np.stack(columns).astype(np.float64)
+
+
+DM = partial(DirectLearner, uses_copy=False)
+DM_S2BL = partial(DirectLearner, uses_copy=True)
+
+
+@dataclass(frozen=True)
+class Rewards:
+    """Rewards, scaled for a regression: two values become 0 and 1, for the logistic loss; others are standardised, for
+    the squared loss. So the policy does not depend on their unit and offset."""
+
+    scaled: Floats
+    shift: float
+    scale: float
+    logistic: bool
+
+    @classmethod
+    def of(cls, reward: Floats) -> "Rewards":
+        low, high = float(reward.min()), float(reward.max())
+        is_binary = low < high and bool(np.isin(reward, (low, high)).all())
+        shift, scale = (low, high - low) if is_binary else (float(reward.mean()), float(reward.std()) or 1.0)
+        return cls((reward - shift) / scale, shift, scale, is_binary)
+
+    def expected(self, eta: Tensor) -> Tensor:
+        """In the user's unit."""
+        return (eta.sigmoid() if self.logistic else eta) * self.scale + self.shift
+
+    def fit(
+        self, rows: RegressionRows, weight: Floats, penalties: Sequence[float], tolerance: float = 1e-4
+    ) -> Tensor:
+        """Weights (rows, regressions) in the order of `rows`."""
+        reward, weights = (torch.from_numpy(values).to(rows.x) for values in (self.scaled[rows.order], weight))
+        penalty = rows.x.new_tensor(penalties)
+        return fit_regressions(rows, reward, weights, penalty, logistic=self.logistic, tolerance=tolerance)
+
+    def loss(self, rows: RegressionRows, eta: Tensor) -> Tensor:
+        """(rows, regressions)"""
+        reward = torch.from_numpy(self.scaled[rows.order]).to(eta)[:, None]
+        return softplus(eta) - reward * eta if self.logistic else (eta - reward) ** 2
+
+
+def _selected_penalty(rows: RegressionRows, rewards: Rewards, fold: npt.NDArray[np.int64]) -> float:
+    """The one whose regressions predict the rewards of other folds best."""
+    fold = fold[rows.order]
+    learns = fold[:, None] != np.repeat(np.arange(_FOLDS), len(PENALTIES))  # (rows, folds × penalties)
+    parameters = rewards.fit(rows, learns.astype(np.float64), PENALTIES * _FOLDS, tolerance=0.01)
+    losses = rewards.loss(rows, rows.predict(parameters)).cpu().numpy()
+    total = np.where(learns, 0.0, losses).sum(axis=0).reshape(_FOLDS, -1).sum(axis=0)
+    return PENALTIES[int(total.argmin())]
+
+
+@dataclass(frozen=True)
+class Head:
+    """A regression on the features before a network's last layer."""
+
+    theta: Tensor  # (actions, features + 1) of each action
+    shared: Tensor  # (features + 1,)
+    slope: Tensor  # (scores,): 1 with a copy, else 0
+
+    @classmethod
+    def of(cls, parameters: Tensor, rows: RegressionRows) -> "Head":
+        theta, shared, slope = parameters.split(rows.sizes)
+        return cls(theta.view(rows.actions, -1), shared, slope)
+
+    def predict(self, features: Tensor, log_pi0: Tensor) -> Tensor:
+        """η of all actions: (rows, actions)."""
+        weight = (self.theta + self.shared).T
+        return features.to(weight) @ weight[:-1] + weight[-1] + self.slope.sum() * log_pi0
+
+    def tensors(self, network: PolicyNetwork) -> Tensors:
+        """The policy file's: the network with a last layer whose logits are η, up to a term without the action."""
+        layer = _last_linear(network)
+        tensors = network_tensors(network)
+        names = {id(parameter): name for name, parameter in network.named_parameters()}
+        for parameter, theta in ((layer.weight, self.theta[:, :-1]), (layer.bias, self.theta[:, -1])):
+            logits = theta + self.slope.sum() * parameter.detach()
+            tensors[names[id(parameter)]] = logits.cpu().numpy().astype(np.float32)
+        return tensors
+
+
+def _last_linear(network: PolicyNetwork) -> nn.Linear:
+    return [module for module in network.modules() if isinstance(module, nn.Linear)][-1]
+
+
+@torch.no_grad()
+def _last_layer(network: PolicyNetwork, context: npt.NDArray[np.generic], device: torch.device) -> tuple[Tensor, Tensor]:
+    """What goes into the last layer and what comes out of it: (rows, features) and (rows, actions)."""
+    inputs: list[Tensor] = []
+    hook = _last_linear(network).register_forward_hook(lambda layer, given, out: inputs.append(given[0]))
+    network.eval()
+    starts = range(0, len(context), _ROWS_AT_ONCE)
+    logits = [network(context_tensor(context[start : start + _ROWS_AT_ONCE], device)) for start in starts]
+    hook.remove()
+    return torch.cat(inputs), torch.cat(logits)

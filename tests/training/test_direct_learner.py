@@ -1,0 +1,136 @@
+"""The direct method: a regression of the rewards, with a copy of the logging policy or without."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from s2bl_cli.contract.logs.arrays import LogArrays
+from s2bl_cli.contract.policies import Policy
+from s2bl_cli.policies.network import network_from
+from s2bl_cli.training.direct_learner import PENALTIES
+from tests.learning_fixtures import arrays_of, blobs, train, train_all, write_arrays
+
+FEATURES, ACTIONS = 6, 8
+
+
+def _log(lean: float, known: int, *, rows: int = 4000, seed: int = 0) -> tuple[LogArrays, npt.NDArray[np.float64]]:
+    """Clicks with a rate that is linear in the context on the logit scale, and the true rates of all rows. The logging
+    policy leans to good actions by so much; `known` rows have feedback."""
+    rng = np.random.default_rng(seed)
+    context = rng.standard_normal((rows, FEATURES)).astype(np.float32)
+    score = context @ rng.standard_normal((FEATURES, ACTIONS))
+    rate = 1 / (1 + np.exp(1 - score))
+    pi0 = np.exp(lean * score)
+    pi0 /= pi0.sum(1, keepdims=True)
+    action = (pi0.cumsum(1) < rng.random((rows, 1))).sum(1).clip(max=ACTIONS - 1)
+    logged = np.arange(rows), action
+    cost = np.where(np.arange(rows) < known, -(rng.random(rows) < rate[logged]).astype(float), np.nan)
+    return arrays_of(context, action, pi0[logged], cost), rate
+
+
+def _chosen(policy: Policy, context: npt.NDArray[np.generic]) -> npt.NDArray[np.int64]:
+    import torch
+
+    network = network_from(policy.network, policy.tensors, "policy")
+    return network(torch.from_numpy(context)).argmax(1).numpy()
+
+
+def _gain(policy: Policy, rows: LogArrays, rate: npt.NDArray[np.float64]) -> float:
+    """The share of the way from the logged actions to the best ones."""
+    index = np.arange(rows.rows)
+    logged, best = rate[index, rows.action].mean(), rate.max(1).mean()
+    return float((rate[index, _chosen(policy, rows.context)].mean() - logged) / (best - logged))
+
+
+@pytest.mark.parametrize(("lean", "least"), [(1.5, 0.7), (-1.5, 0.9), (0.0, 0.2)])
+def test_copy_of_the_logging_policy_helps_whether_it_is_good_or_adverse(
+    tmp_path: Path, lean: float, least: float
+) -> None:
+    """With 80 known rows the regression alone knows little. What the logging policy knows is in all 4,000."""
+    rows, rate = _log(lean, 80)
+    path = write_arrays(tmp_path / "log.parquet", rows, ACTIONS)
+    gains = {method: _gain(train(path, method=method), rows, rate) for method in ("dm-s2bl", "dm")}
+    assert gains["dm-s2bl"] > least
+    assert gains["dm-s2bl"] > gains["dm"] - (0.05 if lean == 0 else -0.3)
+
+
+def test_reward_model_needs_no_copy_if_there_is_much_feedback(tmp_path: Path) -> None:
+    rows, rate = _log(0.0, 4000)
+    path = write_arrays(tmp_path / "log.parquet", rows, ACTIONS)
+    assert _gain(train(path, method="dm"), rows, rate) > 0.9
+
+
+@pytest.mark.parametrize("method", ["dm-s2bl", "dm"])
+@pytest.mark.parametrize("graded", [False, True])
+def test_policy_does_not_depend_on_the_unit_of_the_rewards(tmp_path: Path, method: str, graded: bool) -> None:
+    rows, _ = _log(0.5, 500)
+    cost = rows.cost - graded * np.linspace(0, 0.5, rows.rows, dtype=np.float32)
+    policies = [
+        train(write_arrays(tmp_path / f"{i}.parquet", replace(rows, cost=scaled), ACTIONS), method=method)
+        for i, scaled in enumerate((cost, 40 * cost + 8))
+    ]
+    first, second = (policy.tensors["body.1.weight"] for policy in policies)
+    assert np.abs(first - second).max() < 1e-5 * np.abs(first).max()
+
+
+@pytest.mark.parametrize("method", ["dm-s2bl", "dm"])
+def test_held_out_feedback_is_not_learned_from(tmp_path: Path, method: str) -> None:
+    """The rewards of rows that are held out are turned round: the policies stay the same, to the last bit, and their
+    predictions too. If they were seen, both would change."""
+    rows, _ = _log(0.5, 600)
+    path = write_arrays(tmp_path / "log.parquet", rows, ACTIONS)
+    settings: dict[str, Any] = {"method": method, "penalty": "10,1000", "select": "snips", "holdout": 0.3}
+    (trained,) = train_all(path, **settings)
+    held = rows.known & trained.candidate.fold.holds_out(np.arange(rows.rows))
+    assert 100 < held.sum() < 300
+    turned = replace(rows, cost=np.where(held, -1 - rows.cost, rows.cost))
+    for penalty in ("10", "1000"):
+        plain = {"method": method, "penalty": penalty, "holdout": 0.3}
+        seen = [train(write_arrays(tmp_path / "part.parquet", part, ACTIONS), **plain) for part in (rows, turned)]
+        assert all(np.array_equal(seen[0].tensors[name], seen[1].tensors[name]) for name in seen[0].tensors)
+
+
+def test_penalty_is_selected_from_the_grid(tmp_path: Path) -> None:
+    """auto is one of the penalties; a policy of that penalty alone is the same."""
+    rows, _ = _log(0.5, 400)
+    path = write_arrays(tmp_path / "log.parquet", rows, ACTIONS)
+    chosen = train(path, method="dm-s2bl").tensors["body.1.weight"]
+    given = [train(path, method="dm-s2bl", penalty=f"{alpha:g}").tensors["body.1.weight"] for alpha in PENALTIES]
+    assert sum(np.array_equal(chosen, weight) for weight in given) == 1
+
+
+@pytest.mark.parametrize("model", ["mlp", "resnet-v1"])
+def test_network_keeps_its_body_and_gets_another_last_layer(tmp_path: Path, model: str) -> None:
+    rows = blobs(300, known=0.3, test_rows=0)
+    size = {"mlp": (3,), "resnet-v1": (1, 1, 3)}[model]
+    rows = replace(rows, context=rows.context.reshape(300, *size))
+    path = write_arrays(tmp_path / "log.parquet", rows, 3)
+    settings: dict[str, Any] = {"model": model, "width": 2, "hidden": "16", "epochs": 2}
+    policies = [train(path, method="dm-s2bl", penalty=penalty, **settings) for penalty in ("1", "100")]
+    same = [np.array_equal(policies[0].tensors[name], policies[1].tensors[name]) for name in policies[0].tensors]
+    assert same.count(False) == 2
+    if model == "mlp":
+        assert (_chosen(policies[0], rows.context) == rows.label).mean() > 0.8
+
+
+def test_equal_rewards_leave_what_the_logging_policy_prefers_undecided(tmp_path: Path) -> None:
+    """No reward differs: the regression is 0, and no action is better than another."""
+    rows, _ = _log(0.5, 200)
+    rows = replace(rows, cost=np.full(rows.rows, -1, np.float32))
+    policy = train(write_arrays(tmp_path / "log.parquet", rows, ACTIONS), method="dm-s2bl")
+    assert np.abs(policy.tensors["body.1.weight"]).max() < 1e-3
+
+
+def test_direct_method_is_streamed_selected_and_reported(run: Callable[..., Any], tmp_path: Path) -> None:
+    rows, _ = _log(0.5, 800)
+    path = write_arrays(tmp_path / "log.parquet", rows, ACTIONS)
+    words = ("train", path, "--method", "dm-s2bl", "--penalty", "10,1e6", "--select", "snips", "--folds", 3)
+    for stream in ("off", "on"):
+        ran = run(*words, "--stream", stream, "--seeds", "0,1", "--force", "-o", f"{stream}/")
+        assert ran.code == 0, ran.stderr
+        assert "selected by snips" in ran.stderr
