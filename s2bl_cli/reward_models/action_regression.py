@@ -3,8 +3,8 @@
     η(x, a) = θ_a·x + h·x + c + s·f(x, a),    x with a constant 1 as its last feature
 
 f(x, a) are given scores of the actions, such as the log-probability of the logging policy. θ and h have the ridge penalty
-α, c and s have none: with few rows θ vanishes and the scores decide between actions, with many rows θ does. The reward is
-η (squared loss), or 1/(1 + exp(−η)) (logistic loss, for rewards in [0, 1]).
+α, c has none, and s next to none unless the scores are switched off: with few rows θ vanishes and the scores decide between
+actions, with many rows θ does. The reward is η (squared loss), or 1/(1 + exp(−η)) (logistic loss, rewards in [0, 1]).
 
 Many regressions on the same rows are fitted at once. They differ in their penalties and in their weights of the rows; a
 row that one of them must not see has weight 0. They are fitted by Newton's method, whose linear systems are solved by
@@ -20,6 +20,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+_SCORE_PENALTY = 1e-3  # of s: nothing, unless the scores hardly differ
+_SWITCHED_OFF = 1e12  # a penalty of s that leaves nothing of it
 _NEWTON_STEPS = 20
 _CG_STEPS = 25
 _CG_TOLERANCE = 0.1  # of a step's linear system: the next step corrects the rest
@@ -36,6 +38,10 @@ class RegressionRows:
     slices: tuple[tuple[int, slice], ...]  # by logged action
     actions: int
     order: npt.NDArray[np.int64]  # the rows as they were given: row i is `order[i]`
+
+    def in_single_precision(self) -> "RegressionRows":
+        """Twice as fast."""
+        return replace(self, x=self.x.to(torch.float32), scores=self.scores.to(torch.float32))
 
     @property
     def sizes(self) -> tuple[int, int, int]:
@@ -62,7 +68,7 @@ class RegressionRows:
 def regression_rows(
     features: Tensor, scores: Tensor, action: npt.NDArray[np.integer], actions: int
 ) -> RegressionRows:
-    """Of features (rows, features) and the scores of the logged actions (rows, scores)."""
+    """Of features (rows, features) and the scores of the logged actions (rows, scores), in double precision."""
     order = np.argsort(action, kind="stable")
     index = torch.from_numpy(order).to(features.device)
     x = features[index].to(torch.float64)
@@ -76,13 +82,24 @@ def regression_rows(
 
 @torch.no_grad()
 def fit_regressions(
-    rows: RegressionRows, reward: Tensor, weight: Tensor, penalty: Tensor, *, logistic: bool, tolerance: float = 1e-4
+    rows: RegressionRows,
+    reward: Tensor,
+    weight: Tensor,
+    penalty: Tensor,
+    *,
+    logistic: bool,
+    with_scores: Tensor | None = None,
+    tolerance: float = 1e-4,
 ) -> Tensor:
     """The parameters (parameters, regressions). `reward` (rows,) and `weight` (rows, regressions) are in the order of
-    `rows`, `penalty` (regressions,) is α. Done when the gradient is as short as the tolerance times that of the mean."""
+    `rows`; `penalty` α and `with_scores` are (regressions,). Done when the gradient is as short as the tolerance times
+    that of the mean reward."""
     of_theta, of_shared, of_scores = rows.sizes
     ridge = penalty.repeat(of_theta + of_shared + of_scores, 1)
-    ridge[of_theta + of_shared - 1 :] = 0  # c and s
+    ridge[of_theta + of_shared - 1] = 0  # c
+    ridge[of_theta + of_shared :] = _SCORE_PENALTY
+    if with_scores is not None:
+        ridge[of_theta + of_shared :, ~with_scores] = _SWITCHED_OFF
     mean = (weight * reward[:, None]).sum(0) / weight.sum(0)
     whole = torch.zeros_like(ridge)
     whole[of_theta + of_shared - 1] = mean.clamp(1e-6, 1 - 1e-6).logit() if logistic else mean
@@ -150,17 +167,17 @@ def _solved(rows: RegressionRows, curvature: Tensor, ridge: Tensor, right: Tenso
     """x of (Jᵀ diag(curvature) J + ridge)·x = right for each regression, J the matrix of `predict`. By conjugate
     gradients, preconditioned by the diagonal."""
     diagonal = replace(rows, x=rows.x**2, scores=rows.scores**2).transposed(curvature) + ridge
-    inverse = 1 / diagonal.clamp(min=1e-12)
+    inverse, tiny = 1 / diagonal.clamp(min=1e-12), torch.finfo(right.dtype).tiny  # a solved column has size 0
     x, residual = torch.zeros_like(right), right
     direction = scaled = inverse * residual
     size = start = (residual * scaled).sum(0)
     for _ in range(_CG_STEPS):
         product = rows.transposed(curvature * rows.predict(direction)) + ridge * direction
-        factor = size / (direction * product).sum(0).clamp(min=1e-300)
+        factor = size / (direction * product).sum(0).clamp(min=tiny)
         x, residual = x + factor * direction, residual - factor * product
         scaled = inverse * residual
         smaller = (residual * scaled).sum(0)
         if bool((smaller <= _CG_TOLERANCE**2 * start).all()):
             break
-        direction, size = scaled + smaller / size.clamp(min=1e-300) * direction, smaller
+        direction, size = scaled + smaller / size.clamp(min=tiny) * direction, smaller
     return x

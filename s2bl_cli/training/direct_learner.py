@@ -14,6 +14,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -85,12 +86,12 @@ class DirectLearner:
         learned = sample.learned(candidate.fold)
         rewards = Rewards.of(-sample.rows.cost[learned].astype(np.float64))
         log_pi0 = log_softmax(logits.to(torch.float64), dim=-1)
+        log_pi0 = log_pi0 - log_pi0.mean()  # of a uniform policy nothing is left, and it is not mistaken for c
         rows = self._rows(sample.take(learned), features[learned], log_pi0[learned])
-        penalty = candidate.hyperparameters["penalty"]
-        if penalty is None:
-            fold = uniform_hash(sample.number[learned], candidate.fold.seed ^ _FOLD_SEED) * _FOLDS
-            penalty = _selected_penalty(rows, rewards, fold.astype(np.int64))
-        parameters = rewards.fit(rows, np.ones((len(rows.x), 1)), [penalty])[:, 0]
+        fold = uniform_hash(sample.number[learned], candidate.fold.seed ^ _FOLD_SEED) * _FOLDS
+        given = candidate.hyperparameters["penalty"]
+        regression = _selected(rows, rewards, fold.astype(np.int64), PENALTIES if given is None else (given,))
+        parameters = rewards.fit(rows, np.ones((len(rows.x), 1)), [regression])[:, 0]
         head = Head.of(parameters, rows)
         return Result(
             tensors=head.tensors(network),
@@ -145,12 +146,19 @@ class Rewards:
         return (eta.sigmoid() if self.logistic else eta) * self.scale + self.shift
 
     def fit(
-        self, rows: RegressionRows, weight: Floats, penalties: Sequence[float], tolerance: float = 1e-4
+        self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"], tolerance: float = 1e-4
     ) -> Tensor:
         """Weights (rows, regressions) in the order of `rows`."""
         reward, weights = (torch.from_numpy(values).to(rows.x) for values in (self.scaled[rows.order], weight))
-        penalty = rows.x.new_tensor(penalties)
-        return fit_regressions(rows, reward, weights, penalty, logistic=self.logistic, tolerance=tolerance)
+        return fit_regressions(
+            rows,
+            reward,
+            weights,
+            rows.x.new_tensor([choice.penalty for choice in choices]),
+            logistic=self.logistic,
+            with_scores=torch.tensor([choice.with_copy for choice in choices], device=rows.x.device),
+            tolerance=tolerance,
+        )
 
     def loss(self, rows: RegressionRows, eta: Tensor) -> Tensor:
         """(rows, regressions)"""
@@ -158,14 +166,32 @@ class Rewards:
         return softplus(eta) - reward * eta if self.logistic else (eta - reward) ** 2
 
 
-def _selected_penalty(rows: RegressionRows, rewards: Rewards, fold: npt.NDArray[np.int64]) -> float:
-    """The one whose regressions predict the rewards of other folds best."""
-    fold = fold[rows.order]
-    learns = fold[:, None] != np.repeat(np.arange(_FOLDS), len(PENALTIES))  # (rows, folds × penalties)
-    parameters = rewards.fit(rows, learns.astype(np.float64), PENALTIES * _FOLDS, tolerance=0.01)
-    losses = rewards.loss(rows, rows.predict(parameters)).cpu().numpy()
-    total = np.where(learns, 0.0, losses).sum(axis=0).reshape(_FOLDS, -1).sum(axis=0)
-    return PENALTIES[int(total.argmin())]
+class Choice(NamedTuple):
+    """A regression: its penalty α, and whether it sees the copy of the logging policy."""
+
+    penalty: float
+    with_copy: bool
+
+
+def _selected(
+    rows: RegressionRows, rewards: Rewards, fold: npt.NDArray[np.int64], penalties: Sequence[float]
+) -> Choice:
+    """The regression that predicts the rewards of other folds best. It does without the copy only if that is better by
+    more than a standard error: a copy of few rows may mislead, but few known rows cannot tell."""
+    with_copy = (True, False) if rows.scores.shape[1] else (False,)
+    choices = [Choice(penalty, copied) for copied in with_copy for penalty in penalties]
+    if len(choices) == 1:
+        return choices[0]
+    learns = fold[rows.order][:, None] != np.repeat(np.arange(_FOLDS), len(choices))  # (rows, folds × choices)
+    single = rows.in_single_precision()
+    parameters = rewards.fit(single, learns.astype(np.float64), choices * _FOLDS, tolerance=0.01)
+    losses = rewards.loss(single, single.predict(parameters)).cpu().numpy()
+    held_out = np.where(learns, 0.0, losses).reshape(len(learns), _FOLDS, -1).sum(axis=1)  # (rows, choices)
+    total = held_out.sum(axis=0)
+    best = [min(group, key=total.__getitem__) for group in np.split(np.arange(len(choices)), len(with_copy))]
+    without = held_out[:, best[0]] - held_out[:, best[-1]]
+    is_clear = without.mean() > without.std() / np.sqrt(len(without))
+    return choices[best[-1] if is_clear else best[0]]
 
 
 @dataclass(frozen=True)

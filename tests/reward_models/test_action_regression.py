@@ -36,7 +36,7 @@ def _fit(logistic: bool, weight: npt.NDArray[np.float64], penalty: list[float]) 
 
 def _optimum(logistic: bool, weight: npt.NDArray[np.float64], penalty: float) -> npt.NDArray[np.float64]:
     design, reward = _design(), REWARD[logistic]
-    ridge = np.r_[np.full(SIZE - 2, penalty), 0.0, 0.0]
+    ridge = np.r_[np.full(SIZE - 2, penalty), 0.0, 1e-3]
 
     def loss(parameters: npt.NDArray[np.float64]) -> tuple[float, npt.NDArray[np.float64]]:
         eta = design @ parameters
