@@ -2,9 +2,10 @@
 
     η(x, a) = θ_a·x + h·x + c + s·f(x, a),    x with a constant 1 as its last feature
 
-f(x, a) are given scores of the actions, such as the log-probability of the logging policy. θ and h have the ridge penalty
-α, c has none, and s next to none unless the scores are switched off: with few rows θ vanishes and the scores decide between
-actions, with many rows θ does. The reward is η (squared loss), or 1/(1 + exp(−η)) (logistic loss, rewards in [0, 1]).
+f(x, a) are given scores of the actions, such as the log-probability of the logging policy. θ and h have the ridge
+penalty α, c has none, and s next to none, unless the scores are switched off. With few rows θ vanishes and the scores
+decide between actions; with many rows θ does. The reward is η (squared loss), or 1/(1 + exp(−η)) (logistic loss, for
+rewards in [0, 1]).
 
 Many regressions on the same rows are fitted at once. They differ in their penalties and in their weights of the rows; a
 row that one of them must not see has weight 0. They are fitted by Newton's method, whose linear systems are solved by
@@ -44,13 +45,14 @@ class RegressionRows:
         return replace(self, x=self.x.to(torch.float32), scores=self.scores.to(torch.float32))
 
     @property
-    def sizes(self) -> tuple[int, int, int]:
+    def sizes(self) -> list[int]:
+        """Numbers of parameters: θ, h with c, s."""
         features = self.x.shape[1]
-        return self.actions * features, features, self.scores.shape[1]
+        return [self.actions * features, features, self.scores.shape[1]]
 
     def predict(self, parameters: Tensor) -> Tensor:
         """η of the logged actions: (rows, regressions)."""
-        theta, shared, slope = parameters.split(self.sizes)
+        theta, shared, slope = torch.split(parameters, self.sizes)
         theta = theta.view(self.actions, self.x.shape[1], -1)
         eta = torch.addmm(self.scores @ slope, self.x, shared)
         for action, rows in self.slices:
@@ -65,9 +67,7 @@ class RegressionRows:
         return torch.cat([theta.flatten(0, 1), self.x.T @ errors, self.scores.T @ errors])
 
 
-def regression_rows(
-    features: Tensor, scores: Tensor, action: npt.NDArray[np.integer], actions: int
-) -> RegressionRows:
+def regression_rows(features: Tensor, scores: Tensor, action: npt.NDArray[np.integer], actions: int) -> RegressionRows:
     """Of features (rows, features) and the scores of the logged actions (rows, scores), in double precision."""
     order = np.argsort(action, kind="stable")
     index = torch.from_numpy(order).to(features.device)
@@ -146,8 +146,8 @@ class _Newton:
     def chosen(self, index: Tensor) -> "_Newton":
         if bool(index.all()):
             return self
-        columns = (self.weight, self.ridge, self.parameters, self.eta)
-        return _Newton(self.rows, self.reward, *(column[:, index] for column in columns), self.logistic)
+        weight, ridge, parameters, eta = (c[:, index] for c in (self.weight, self.ridge, self.parameters, self.eta))
+        return replace(self, weight=weight, ridge=ridge, parameters=parameters, eta=eta)
 
     def after_step(self) -> "_Newton":
         """A step that does not lower the loss is halved."""

@@ -1,7 +1,7 @@
 """The direct method: a regression of the rewards on the known rows, and the policy that takes its best action.
 
-`dm-s2bl` tells the regression what the logging policy thinks, from all rows, with feedback or without. A copy π̂₀ of the
-logging policy is fitted to the logged propensities, and its log-probability is a feature of the regression, with a
+`dm-s2bl` adds what the logging policy knows, learned from all rows, with feedback or without. A copy π̂₀ of the logging
+policy is fitted to the logged propensities, and its log-probability is a feature of the regression, with a
 slope that is not penalised. A propensity is a label without noise, a drawn action is a noisy one, so the copy is fitted
 to the propensities. The known rows decide what the copy is worth: its slope is positive for a good logging policy,
 negative for an adverse one, and 0 for one that knows nothing. `dm` is the regression without the copy.
@@ -25,10 +25,9 @@ from torch.nn.functional import log_softmax, softplus
 from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
-from s2bl_cli.objectives.hyperparameters import NU
 from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import PolicyNetwork, network_from, network_tensors, on_device
-from s2bl_cli.policies.stacked import is_stackable
+from s2bl_cli.policies.stacked import STACKABLE
 from s2bl_cli.registry import REGULARISERS, RISKS
 from s2bl_cli.reward_models.action_regression import RegressionRows, fit_regressions, regression_rows
 from s2bl_cli.row_hash import uniform_hash
@@ -46,6 +45,7 @@ _FOLD_SEED = 0xD3
 _COPY_STEPS = 2000  # at least: a small log has few steps per epoch
 _LOGIT_STEP = 0.8  # how far a step of Adam may move a logit, at most
 _ROWS_AT_ONCE = 4096
+_NU = 0.001  # truncation in estimates on held-out rows
 
 Floats = npt.NDArray[np.float64]
 
@@ -69,7 +69,7 @@ class DirectLearner:
     def _copy(self, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:
         """π̂₀. It sees no feedback, so all folds of a seed share it."""
         settings, match = self._settings, REGULARISERS.load("match")
-        if is_stackable(self._spec):
+        if self._spec.model in STACKABLE:
             epochs = -(-_COPY_STEPS // max(1, data.statistics.rows // settings.batch_size))
             lr = min(0.01, _LOGIT_STEP / self._spec.context.features)
             settings = replace(settings, epochs=max(settings.epochs, epochs), lr=lr)
@@ -115,7 +115,7 @@ class DirectLearner:
         cost = -rewards.expected(eta).cpu().numpy()  # (rows, actions)
         best, index = eta.argmax(-1).cpu().numpy(), np.arange(len(cost))
         is_best = held_out.rows.action == best
-        weight = is_best / np.maximum(held_out.rows.propensity, NU.default)
+        weight = is_best / np.maximum(held_out.rows.propensity, _NU)
         columns = HeldOut(weight, held_out.rows.cost, cost[index, best], cost[index, held_out.rows.action])
         return np.stack(columns).astype(np.float64)
 
@@ -145,9 +145,7 @@ class Rewards:
         """In the user's unit."""
         return (eta.sigmoid() if self.logistic else eta) * self.scale + self.shift
 
-    def fit(
-        self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"], tolerance: float = 1e-4
-    ) -> Tensor:
+    def fit(self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"], tolerance: float = 1e-4) -> Tensor:
         """Weights (rows, regressions) in the order of `rows`."""
         reward, weights = (torch.from_numpy(values).to(rows.x) for values in (self.scaled[rows.order], weight))
         return fit_regressions(
@@ -177,7 +175,7 @@ def _selected(
     rows: RegressionRows, rewards: Rewards, fold: npt.NDArray[np.int64], penalties: Sequence[float]
 ) -> Choice:
     """The regression that predicts the rewards of other folds best. It does without the copy only if that is better by
-    more than a standard error: a copy of few rows may mislead, but few known rows cannot tell."""
+    more than a standard error: a copy of few rows may mislead, but few known rows do not show it."""
     with_copy = (True, False) if rows.scores.shape[1] else (False,)
     choices = [Choice(penalty, copied) for copied in with_copy for penalty in penalties]
     if len(choices) == 1:
@@ -188,7 +186,7 @@ def _selected(
     losses = rewards.loss(single, single.predict(parameters)).cpu().numpy()
     held_out = np.where(learns, 0.0, losses).reshape(len(learns), _FOLDS, -1).sum(axis=1)  # (rows, choices)
     total = held_out.sum(axis=0)
-    best = [min(group, key=total.__getitem__) for group in np.split(np.arange(len(choices)), len(with_copy))]
+    best = [int(group[total[group].argmin()]) for group in np.split(np.arange(len(choices)), len(with_copy))]
     without = held_out[:, best[0]] - held_out[:, best[-1]]
     is_clear = without.mean() > without.std() / np.sqrt(len(without))
     return choices[best[-1] if is_clear else best[0]]
@@ -204,7 +202,7 @@ class Head:
 
     @classmethod
     def of(cls, parameters: Tensor, rows: RegressionRows) -> "Head":
-        theta, shared, slope = parameters.split(rows.sizes)
+        theta, shared, slope = torch.split(parameters, rows.sizes)
         return cls(theta.view(rows.actions, -1), shared, slope)
 
     def predict(self, features: Tensor, log_pi0: Tensor) -> Tensor:
@@ -228,7 +226,9 @@ def _last_linear(network: PolicyNetwork) -> nn.Linear:
 
 
 @torch.no_grad()
-def _last_layer(network: PolicyNetwork, context: npt.NDArray[np.generic], device: torch.device) -> tuple[Tensor, Tensor]:
+def _last_layer(
+    network: PolicyNetwork, context: npt.NDArray[np.generic], device: torch.device
+) -> tuple[Tensor, Tensor]:
     """What goes into the last layer and what comes out of it: (rows, features) and (rows, actions)."""
     inputs: list[Tensor] = []
     hook = _last_linear(network).register_forward_hook(lambda layer, given, out: inputs.append(given[0]))
