@@ -18,7 +18,7 @@ CHOICES = {*VERBS.names, *REGULARISERS.names, *(name for flag in verb_command("t
     [
         ("s2bl ma", ["make-logs", "mask"]),
         ("s2bl train --reg-", ["--reg-rows", "--reg-form"]),
-        ("s2bl train --reg ", ["wce", "kl", "cce", "lpr", "none"]),
+        ("s2bl train --reg ", ["wce", "kl", "cce", "match", "lpr", "none"]),
     ],
 )
 def test_bash_is_offered(words, offered):

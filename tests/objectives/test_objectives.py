@@ -53,7 +53,17 @@ def _declared(name: str) -> Risk | Regulariser:
 def _numbers(**given: Any) -> Numbers:
     """Hyperparameters that every formula can be worked out with."""
     return SimpleNamespace(
-        **{"nu": NU, "translation": -0.3, "smoothing": 0.1, "sharpen": None, "cap": 1.0, "sharpen_unit": 1.0, **given}
+        **{
+            "nu": NU,
+            "translation": -0.3,
+            "smoothing": 0.1,
+            "sharpen": None,
+            "cap": 1.0,
+            "sharpen_unit": 1.0,
+            "balance": 0.5,
+            "balance_unit": 1.5,
+            **given,
+        }  # fmt: skip
     )
 
 
@@ -500,7 +510,7 @@ def test_policies_side_by_side_have_their_own_numbers(name: str) -> None:
     first = vars(_of(name)) | {"sharpen": 2.0, "cap": 0.3}
     second = first | {
         "nu": 0.2, "translation": 0.1, "smoothing": 2 * first["smoothing"], "sharpen": 0.5, "cap": 0.6,
-        "sharpen_unit": 0.7,
+        "sharpen_unit": 0.7, "balance": 1.0, "balance_unit": 3.0,
     }  # fmt: skip
     both = {key: torch.tensor([[first[key]], [second[key]]], dtype=torch.float64) for key in first}
     formula = _declared(name).formula
@@ -682,3 +692,14 @@ def _kl_row(
         low, high = (middle, high) if (pi0 * np.exp((middle - cost) / weight - 1)).sum() < 1 else (low, middle)
     row: npt.NDArray[np.float64] = pi0 * np.exp((low - cost) / weight - 1)
     return row
+
+
+def test_match_by_hand() -> None:
+    """π = (0.5, 0.2), p = (0.25, 0.5), β = 1: p^−β = (4, 2), their mean u = 3, m = (4/3, 2/3). The errors are ln 2 and
+    ln 0.4, so (4/3·0.4805 + 2/3·0.8396)/2 = 0.6002. With β = 0: (0.4805 + 0.8396)/2 = 0.6600."""
+    log_pi, p = (torch.tensor(values, dtype=torch.float64) for values in ([0.5, 0.2], [0.25, 0.5]))
+    batch = _small_log().any_batch(range(2))._replace(log_pi=log_pi.log(), p=p)
+    assert _reg("match", batch, balance=1.0, balance_unit=3.0) == pytest.approx(0.6002, abs=1e-4)
+    assert _reg("match", batch, balance=0.0, balance_unit=1.0) == pytest.approx(0.6600, abs=1e-4)
+    derive = REGULARISERS.load("match").derive
+    assert derive({"balance": 1.0}, lambda function: float(function(p.numpy()).mean())) == {"balance_unit": 3.0}

@@ -189,7 +189,7 @@ def test_whole_number_is_a_number(name: str) -> None:
     term = TERMS[name]
     batch = KNOWN if name in _RISKS else ANY
     whole = {one.name: next(n for n in (1, -1) if one.rule.admits(n)) for one in term.hyperparameters}
-    derived = {"sharpen_unit": 1}
+    derived = {"sharpen_unit": 1, "balance_unit": 1}
     values = [
         _value(term.formula(batch, SimpleNamespace(**{n: kind(v) for n, v in (whole | derived).items()})))
         for kind in (int, float)

@@ -18,9 +18,11 @@ def match(batch: AnyBatch, h: Numbers) -> Term:
     """
     weight = (batch.p**-h.balance / h.balance_unit).clamp(max=_LARGEST_WEIGHT)
     error = batch.log_pi - batch.p.log()
-    return batch.term(weight * error**2, slope=2 * weight * error)
+    clipped = error.clamp(-_LARGEST_ERROR, _LARGEST_ERROR)  # beyond it, linear: a square could be infinite
+    return batch.term(weight * clipped * (2 * error - clipped), slope=2 * weight * clipped)
 
 
+_LARGEST_ERROR = 50.0
 _LARGEST_WEIGHT = 20.0  # of a row: a tiny propensity would drown the others
 
 
