@@ -63,7 +63,7 @@ def _numbers(**given: Any) -> Numbers:
             "balance": 0.5,
             "balance_unit": 1.5,
             **given,
-        }  # fmt: skip
+        }
     )
 
 
