@@ -11,6 +11,7 @@ The options and their help, the checks and the lineage are derived from it.
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -127,6 +128,19 @@ def numbers_in(value: str | float) -> tuple[float, ...]:
     """The distinct numbers in `0.1,1` or a number, in the given order. ValueError if a part is not a number."""
     parts = value.split(",") if isinstance(value, str) else [value]
     return tuple(dict.fromkeys(float(part) for part in parts))
+
+
+def low_and_high(name: str, text: str) -> tuple[float, float]:
+    """The two numbers in `0,1`, finite and the smaller first. The error names the option `name`."""
+    try:
+        low, high = (float(part) for part in text.split(","))
+    except ValueError:
+        low = high = math.nan
+    if not -math.inf < low < high < math.inf:
+        raise SettingError(
+            f"{flag(name)} must be two numbers with the smaller first, such as 0,1, found {one_line(text, 40)!r}"
+        )
+    return low, high
 
 
 def _faults_of_many(name: str, declared: Declaration, value: str | float) -> list[str]:

@@ -19,7 +19,7 @@ from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, Candidate, check_fit, trained_on
 from s2bl_cli.evaluation.fitted_models import fit_models
 from s2bl_cli.evaluation.row_pass import Advance, write_columns
-from s2bl_cli.evaluation.selection import SelectedRows, select_rows
+from s2bl_cli.evaluation.selection import SelectedRows, select_rows, with_declared_range
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.estimate import BOOTSTRAP, IntervalSettings, intervals
 from s2bl_cli.metrics.metric import LABELS, Metric
@@ -69,7 +69,7 @@ def score_on_log(
     evaluation: Evaluation,
 ) -> None:
     """Add the scores of every policy on one log."""
-    rows = select_rows(log, settings.split)
+    rows = with_declared_range(log, select_rows(log, settings.split), settings.declared_range)
     metrics: list[Metric] = [METRICS.load(name) for name in settings.chosen]
     _check_measurable(log, rows, metrics, settings)
     check_fit(candidates, log, rows)

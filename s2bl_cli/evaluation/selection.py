@@ -1,6 +1,6 @@
 """Which rows of a log are scored, and their columns except the contexts. A quick pass: contexts are most of a log."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,3 +46,20 @@ def select_rows(log: Log, split: str) -> SelectedRows:
         actions=log.spec.actions,
     )
     return SelectedRows(split, mask, arrays.is_test, sample)
+
+
+def with_declared_range(log: Log, rows: SelectedRows, declared: tuple[float, float] | None) -> SelectedRows:
+    """The rows with the range of their rewards as declared, which all known rewards must lie in."""
+    if declared is None:
+        return rows
+    low, high = np.asarray(declared, np.float32)  # as precise as the log's costs
+    reward = rows.sample.r.astype(np.float32)
+    outside = np.flatnonzero(rows.sample.known & ((reward < low) | (reward > high)))
+    if len(outside):
+        first = int(outside[0])
+        raise ContractError(
+            f"{log.name}: a reward must be in [{declared[0]:g}, {declared[1]:g}] (--reward-range): {len(outside):,} of "
+            f"the scored rows, the first is row {np.flatnonzero(rows.mask)[first]} with {rows.sample.r[first]:g} (rows "
+            f"count from 0); fix these rows, or declare a range that contains all possible rewards"
+        )
+    return replace(rows, sample=replace(rows.sample, declared_range=declared))

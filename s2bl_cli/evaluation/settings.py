@@ -5,7 +5,7 @@ from difflib import get_close_matches
 
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.registry import METRIC_GROUPS, METRICS
-from s2bl_cli.settings import Between, check_settings, setting
+from s2bl_cli.settings import Between, check_settings, low_and_high, setting
 
 AUTO = "auto"
 ALL = "all"
@@ -36,6 +36,12 @@ class EvaluateSettings:
         rule=Between(0, 1),
         panel=MODEL_PANEL,
     )
+    reward_range: str | None = setting(
+        None,
+        "Smallest and largest possible reward; bounds and Bernstein intervals need it",
+        metavar="LOW,HIGH",
+        panel=MODEL_PANEL,
+    )
     missing_model: bool = setting(False, "Correct for feedback that is missing depending on context and action")
     model_folds: int = setting(
         5,
@@ -51,17 +57,32 @@ class EvaluateSettings:
     def __post_init__(self) -> None:
         check_settings(self)
         _ = self.chosen
+        declared = self.declared_range
+        asked = [f"--interval {self.interval}"] if self.interval == "bernstein" else []
+        asked += [f"--metrics {word}" for word in self._words if word == "theorem1-bound"]
+        if asked and declared is None:
+            raise SettingError(
+                f"{asked[0]} needs --reward-range, because it holds only for rewards in a range that is known "
+                f"beforehand; add, for example, --reward-range 0,1"
+            )
+
+    @property
+    def declared_range(self) -> tuple[float, float] | None:
+        return None if self.reward_range is None else low_and_high("reward_range", self.reward_range)
+
+    @property
+    def _words(self) -> list[str]:
+        return [word.strip() for word in self.metrics.split(",")]
 
     @property
     def chosen(self) -> tuple[str, ...]:
         """The metrics, in the registry's order."""
         named = {ALL: METRICS.names} | {group: table.names for group, table in METRIC_GROUPS.items()}
         named |= {name: (name,) for name in METRICS.names if name not in named}  # health is a group first
-        words = [word.strip() for word in self.metrics.split(",")]
-        for word in words:
+        for word in self._words:
             if word not in named:
                 near = get_close_matches(word, named, n=1)
                 hint = f"; did you mean {near[0]}?" if near else ""
                 raise SettingError(f"--metrics must be of {', '.join(named)}, found {one_line(word, 40)!r}{hint}")
-        chosen = {name for word in words for name in named[word]}
+        chosen = {name for word in self._words for name in named[word]}
         return tuple(name for name in METRICS.names if name in chosen)

@@ -10,7 +10,7 @@ Values are expected rewards. Costs are converted to rewards when the rows are re
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -123,6 +123,7 @@ class LoggedSample:
     actions: int
     q: npt.NDArray[np.float32] | None = None  # (rows,) q̂(x,a) of the logged action; None without a reward model
     observed: npt.NDArray[np.float32] | None = None  # (rows,) P(known | x, a); None without a model of missingness
+    declared_range: tuple[float, float] | None = None  # the smallest and the largest possible reward; None: unknown
 
     @property
     def rows(self) -> int:
@@ -160,6 +161,7 @@ class KnownRows:
         None  # (N,) which of all rows these are; None with a model of missingness, which uses the others
     )
     f_of_all: npt.NDArray[np.float32] | None = None  # (N,)
+    declared_range: tuple[float, float] | None = None  # of the rewards; None: not declared
 
     @property
     def tuning(self) -> "KnownRows":
@@ -173,10 +175,27 @@ class KnownRows:
     def w(self) -> Floats:
         return self.pi / self.p
 
+    @cached_property
+    def reward_range(self) -> tuple[float, float]:
+        """The declared range of the rewards, or the smallest and the largest reward of these rows."""
+        return self.declared_range or (float(self.r.min()), float(self.r.max()))
+
     @property
     def reward_span(self) -> float:
-        """Largest minus smallest reward, with 0 included, because w·r is 0 if π is."""
-        return max(0.0, float(self.r.max())) - min(0.0, float(self.r.min()))
+        """The largest possible reward minus the smallest."""
+        low, high = self.reward_range
+        return high - low
+
+    @property
+    def reward_span_with_0(self) -> float:
+        """The same with 0 in the range, because w·r is 0 if π is."""
+        low, high = self.reward_range
+        return max(0.0, high) - min(0.0, low)
+
+    def scaled(self, low: float, span: float) -> "KnownRows":
+        """The same rows with rewards (r − low)/span in [0, 1]; with rewards 0 if the span is 0."""
+        r = ((self.r - low) / span).clip(0, 1) if span > 0 else np.zeros(self.n)
+        return replace(self, r=r, declared_range=(0.0, 1.0))
 
     @property
     def largest_weight(self) -> float:
@@ -231,4 +250,5 @@ class ScoredPolicy:
             nu=self.nu,
             known=chosen if self.sample.observed is None else None,
             f_of_all=f,
+            declared_range=self.sample.declared_range,
         )

@@ -449,7 +449,8 @@ def test_unknown_metric_lists_all_choices_and_suggests_the_nearest(run: Run, wor
 
 def test_a_log_with_everything_gives_every_metric(run: Run, tmp_path: Path) -> None:
     write_arrays(tmp_path / "log.parquet", blobs(known=0.5), 3)
-    assert run("evaluate", "uniform", "--logs", "log.parquet", "--split", "all").code == 0
+    words = ("--split", "all", "--reward-range", "0,1")
+    assert run("evaluate", "uniform", "--logs", "log.parquet", *words).code == 0
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
     rows = [row for row in table.to_pylist() if row["policy"] == "uniform"]
     assert {row["metric"] for row in rows} == set(METRICS.names)
@@ -469,7 +470,7 @@ def test_a_log_with_everything_gives_every_metric(run: Run, tmp_path: Path) -> N
 def test_intervals_are_chosen_and_said(run: Run, tmp_path: Path, interval: str) -> None:
     write_arrays(tmp_path / "log.parquet", blobs(), 3)
     words = ("--metrics", "ips,snips,ix", "--interval", interval, "--level", 0.9, "--bootstrap-samples", 100)
-    assert run("evaluate", "uniform", "--logs", "log.parquet", *words).code == 0
+    assert run("evaluate", "uniform", "--logs", "log.parquet", *words, "--reward-range", "0,1").code == 0
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
     made = {row["metric"]: row["interval"] for row in table.to_pylist()}
     ratio = "normal" if interval == "bernstein" else interval  # Bernstein's inequality is for means
@@ -488,7 +489,7 @@ def test_values_come_near_the_truth_that_labels_tell(run: Run, tmp_path: Path) -
     """4,000 rows, a fifth known: every estimator that promises to is within 4 standard errors of −true risk."""
     write_arrays(tmp_path / "log.parquet", blobs(4000, known=0.2, test_rows=0), 3)
     assert run("train", "log.parquet", "--epochs", 1, "--method", "wce-only", "-o", "p.safetensors").code == 0
-    assert run("evaluate", "p.safetensors", "--logs", "log.parquet").code == 0
+    assert run("evaluate", "p.safetensors", "--logs", "log.parquet", "--reward-range", "0,1").code == 0
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
     rows = {
         row["metric"]: row for row in table.to_pylist() if row["policy"] == "p.safetensors" and row["label"] is None

@@ -3,7 +3,8 @@
     V̂ = mean(f)
 
 Domain: needs a reward model (cross-fitted: no row is predicted by a model that was fitted on it).
-Limits: no variance from weights; as biased as the model. Its interval is for the mean of f, not for the value.
+Limits: no variance from weights; as biased as the model. Its standard error is that of the mean of f, and an interval
+would ignore the bias, so there is none.
 Source: Dudík et al. 2011.
 """
 
@@ -11,7 +12,7 @@ from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 
 
 def terms(rows: KnownRows) -> Terms:
-    return Terms([rows.f], width=rows.reward_span, note="the interval leaves out the model's bias")
+    return Terms([rows.f], biased=True, note="as biased as the reward model: no interval")
 
 
 ESTIMATOR = estimator("dm", "DM", terms, needs_model=True)

@@ -4,8 +4,8 @@
 
 λ is chosen from a grid to minimise var/n + (mean((w − ŵ) r))², the variance plus an estimate of the squared bias.
 
-Domain: any finite rewards.
-Limits: λ → ∞ is `ips`, λ → 0 is 0. ŵ is at most √λ/2.
+Domain: any finite rewards, scaled to r in [0, 1] by their range; the estimate is mapped back to their unit.
+Limits: λ → ∞ is `ips` of the scaled rewards, λ → 0 is the smallest reward. ŵ is at most √λ/2.
 Source: Su et al. 2020 (there for DR).
 """
 
@@ -34,4 +34,4 @@ def _chosen(rows: KnownRows) -> float:
     return float(min(largest * _GRID, key=error))
 
 
-ESTIMATOR = estimator("os", "OS", terms)
+ESTIMATOR = estimator("os", "OS", terms, scaled=True)

@@ -2,7 +2,8 @@
 
     V̂ = mean(f + 1[w ≤ t] w (r − q))
 
-t is one of ten values and minimises var/n + (span · mean(w 1[w > t]))², the variance plus a bound of the squared bias.
+t is one of ten values and minimises var/n + (span · mean(w 1[w > t]))², the variance plus a bound of the squared bias;
+span is the width of the range of the rewards.
 
 Domain: needs a reward model, cross-fitted.
 Limits: t = ∞ is `dr`, t = 0 is `dm`. The chosen t grows with the number of rows.
