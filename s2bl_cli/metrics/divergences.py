@@ -15,6 +15,7 @@ error of the paper's estimator. δ is 1 − level.
 
 import math
 from collections.abc import Callable, Iterable
+from statistics import NormalDist
 
 import numpy as np
 
@@ -54,7 +55,8 @@ def by_action(values: Floats, sample: LoggedSample) -> Estimate:
 def risk_bound(truncated_value: float, divergence: float, n: int, nu: float, delta: float) -> float:
     """R ≤ −V̂_ν + 2L/(3νn) + √((√(2M)/ν + 2)·L/n), L = ln(1/δ), with probability 1 − δ.
 
-    M = min(KL(π‖π₀), KL(π₀‖π)). Domain: rewards in [0, 1], ν in (0, 1]. Source: the paper, theorem *main result*.
+    M = min(KL(π‖π₀), KL(π₀‖π)), or more. Domain: rewards in [0, 1], ν in (0, 1]. Source: the paper, theorem *main
+    result*.
     """
     log = math.log(1 / delta)
     variance = (math.sqrt(2 * max(0.0, divergence)) / nu + 2) * log / n
@@ -74,20 +76,35 @@ def estimator_error_bound(terms: Floats, sample: LoggedSample, delta: float) -> 
 
 
 def _risk_bound(policy: ScoredPolicy) -> Iterable[Estimate]:
-    rows = policy.known_rows
-    if policy.nu == 0 or rows.r.min() < 0 or rows.r.max() > 1:
+    """On rewards scaled to [0, 1] by their declared range, mapped back to their unit. The theorem holds for that range
+    alone and for feedback that is missing completely at random, so otherwise there is no bound."""
+    rows, delta = policy.known_rows, 1 - policy.level
+    if policy.nu == 0 or rows.declared_range is None or policy.sample.observed is not None:
         return
-    divergence, source = _least_divergence(policy)
-    bound = risk_bound(tips.terms(rows).estimate.value, divergence, rows.n, policy.nu, 1 - policy.level)
+    divergence, source = divergence_limit(policy, delta / 2)
+    (low, high), span = rows.declared_range, rows.reward_span
+    truncated = tips.terms(rows.scaled(low, span)).estimate.value
     yield Estimate(
-        bound, rows.n, note=f"of the risk, with probability {policy.level:g}; M = {divergence:.4g} ({source})"
+        span * risk_bound(truncated, divergence, rows.n, policy.nu, delta / 2) - low,
+        rows.n,
+        note=f"of the risk, with probability {policy.level:g}; M ≤ {divergence:.4g} ({source}); "
+        f"rewards in [{low:g}, {high:g}], as declared",
     )
 
 
-def _least_divergence(policy: ScoredPolicy) -> tuple[float, str]:
+def divergence_limit(policy: ScoredPolicy, delta: float) -> tuple[float, str]:
+    """An upper limit of min(KL(π‖π₀), KL(π₀‖π)), with a probability of about 1 − δ, and the version of the divergences.
+
+    Both are means over the rows, and the smaller of two noisy means is too small more often than not. So it is the
+    smaller of two upper confidence limits (normal), each with δ/2. NaN if there are too few rows for a standard error.
+    """
     if policy.has(KL):
-        return min(float(policy.values(column).mean()) for column in (KL, REVERSE_KL)), "exact"
-    return min(max(0.0, estimate(policy).value) for estimate in (sampled_kl, sampled_reverse_kl)), "sampled"
+        estimates, source = [mean_estimate(policy.values(column)) for column in (KL, REVERSE_KL)], "exact"
+    else:
+        estimates, source = [sampled_kl(policy), sampled_reverse_kl(policy)], "sampled"
+    z = NormalDist().inv_cdf(1 - delta / 2)
+    limits = [max(0.0, one.value) + z * (math.nan if one.stderr is None else one.stderr) for one in estimates]
+    return min(limits), source
 
 
 def _error_bound(policy: ScoredPolicy, terms: Floats) -> Estimate:

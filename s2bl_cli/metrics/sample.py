@@ -55,6 +55,11 @@ class LogBatch:
     def log_pi0(self) -> Array:
         return log_of(self.pi0)
 
+    @cached_property
+    def is_unsupported(self) -> Probabilities:
+        """1 for actions that π₀ cannot take in the context: (rows, actions)."""
+        return np.equal(self.pi0, 0).astype(np.float32)
+
 
 @dataclass(frozen=True)
 class PolicyBatch:
@@ -107,8 +112,16 @@ SAMPLED = Column(
 KL = Column("kl", lambda rows: np.einsum("ra,ra->r", rows.pi, rows.log_ratio), PI0)
 REVERSE_KL = Column("reverse_kl", lambda rows: -np.einsum("ra,ra->r", rows.log.pi0, rows.log_ratio), PI0)
 
-# the probability of actions that were never logged
-UNSUPPORTED = Column("unsupported", lambda rows: rows.pi[:, rows.log.never_logged].sum(axis=1))
+
+def _unsupported(rows: PolicyBatch) -> Array:
+    """The probability of actions that the logging policy cannot take in this context; of actions that were never
+    logged in any context, if the log does not store π₀."""
+    if rows.log.has(PI0):
+        return np.asarray(np.einsum("ra,ra->r", rows.pi, rows.log.is_unsupported))
+    return np.asarray(rows.pi[:, rows.log.never_logged].sum(axis=1))
+
+
+UNSUPPORTED = Column("unsupported", _unsupported)
 
 
 @dataclass(frozen=True)
