@@ -212,7 +212,13 @@ HEALTH = Registry(
     {
         "ess": Entry("metrics.health:METRICS", "effective sample size of the known rows: (Σw)²/Σw²"),
         "ess-share": Entry("metrics.health:METRICS", "ess as a share of the known rows"),
-        "mean-weight": Entry("metrics.health:METRICS", "mean weight; close to 1 if the propensities are right"),
+        "carrying-rows": Entry(
+            "metrics.health:METRICS", "number of rows that carry the estimate, such as positive rewards: (Σ|ψ|)²/4Σψ²"
+        ),
+        "largest-share": Entry("metrics.health:METRICS", "largest row's share of the variance: max ψ²/Σψ²"),
+        "mean-weight": Entry(
+            "metrics.health:METRICS", "mean weight of all rows; close to 1 if the propensities are right"
+        ),
         "weight-p50": Entry("metrics.health:METRICS", "median weight"),
         "weight-p99": Entry("metrics.health:METRICS", "99 % quantile of the weights"),
         "weight-max": Entry("metrics.health:METRICS", "largest weight"),
@@ -221,7 +227,12 @@ HEALTH = Registry(
         ),
         "truncated-share": Entry("metrics.health:METRICS", "share of rows with a propensity below ν"),
         "unsupported-share": Entry(
-            "metrics.health:METRICS", "probability that the policy chooses an action that was never logged"
+            "metrics.health:METRICS",
+            "probability that the policy chooses an action that the logging policy does not take",
+        ),
+        "gamma": Entry(
+            "metrics.health:METRICS",
+            "factor by which missingness must depend on the reward to overturn the comparison with the logging policy",
         ),
         "health": Entry("metrics.health:METRICS", "2 reliable, 1 caution, 0 unreliable; the note has the reason"),
     },

@@ -23,7 +23,7 @@ from s2bl_cli.evaluation.selection import SelectedRows, select_rows, with_declar
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.estimate import BOOTSTRAP, IntervalSettings, intervals
 from s2bl_cli.metrics.metric import LABELS, Metric
-from s2bl_cli.metrics.missing_feedback import mismatch
+from s2bl_cli.metrics.missing_feedback import mismatch, one_sided
 from s2bl_cli.metrics.sample import ScoredPolicy
 from s2bl_cli.registry import METRICS
 from s2bl_cli.settings import recorded, recorded_changes
@@ -88,6 +88,12 @@ def score_on_log(
         evaluation.warnings.append(
             f"{log.name}: {models.missingness}: estimates from the known rows may be biased; use --missing-model"
         )
+    if (fault := one_sided(rows.sample)) is not None:
+        concerns = (*concerns, fault)
+        evaluation.warnings.append(
+            f"{log.name}: {fault}: if a missing reward means 0, estimates from the known rows are wrong; write 0 where "
+            f"nothing happened, or declare by --reward-range that 0 is impossible"
+        )
     columns = {column.name: column for metric in metrics for column in (*metric.needs, *metric.uses)}
     with progress(f"scoring on {log.name}", rows.sample.rows, "rows") as advance:
         sample, policies = write_columns(log, rows, candidates, models, columns.values(), device, advance)
@@ -95,8 +101,9 @@ def score_on_log(
     for candidate, policy_columns in zip(candidates, policies, strict=True):
         trained = ("it was trained on these rows",) if candidate in learned else ()
         policy = ScoredPolicy(sample, policy_columns, settings.nu, settings.level, (*trained, *concerns))
-        if (fault := mismatch(policy)) is not None:
-            evaluation.warnings.append(f"{candidate.name} on {log.name}: {fault}; its intervals are too narrow")
+        if models.missingness is None and (fault := mismatch(policy)) is not None:
+            remedy = "use --missing-model" if sample.observed is None else "its intervals are too narrow"
+            evaluation.warnings.append(f"{candidate.name} on {log.name}: {fault}; {remedy}")
             policy = replace(policy, concerns=(*policy.concerns, fault))
         evaluation.scores += policy_scores(candidate, policy, metrics, log, rows.split, interval)
 

@@ -1,17 +1,20 @@
 """The health of a log for a policy: numbers and a verdict on whether estimates from the log are reliable.
 
-Figures are computed from the weights w = π/p of the known rows. The shares of truncated rows and of unsupported choices
-are over all rows.
+The effective sample size and the quantiles are of the weights w = π/p of the known rows. The mean weight and the shares
+of truncated rows and of unsupported choices need no feedback: they are over all rows. How many rows carry an estimate
+is computed from its influence values.
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import numpy as np
 
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
+from s2bl_cli.metrics.estimators import dr, snips
 from s2bl_cli.metrics.metric import COUNT, HEALTH, PERCENT, PLAIN, WEIGHT, Metric, Unit, by_name
-from s2bl_cli.metrics.sample import PI, UNSUPPORTED, Array, Column, Floats, ScoredPolicy
+from s2bl_cli.metrics.missing_feedback import gamma
+from s2bl_cli.metrics.sample import PI, UNSUPPORTED, VALUE_HAT, Array, Column, Floats, ScoredPolicy
 
 RELIABLE, CAUTION, UNRELIABLE = 2, 1, 0
 VERDICTS = {RELIABLE: "reliable", CAUTION: "caution", UNRELIABLE: "unreliable"}
@@ -24,23 +27,34 @@ WEIGHT_EDGES = (0.0, 0.007, 0.015, 0.03, 0.07, 0.15, 0.3, 0.7, 1.5, 3.0, 7.0, 15
 def verdict(
     ess: float,
     rows: int,
+    carrying: float,
+    largest_share: float,
     mean_weight: Estimate,
     truncated_share: float,
     unsupported_share: float,
     concerns: tuple[str, ...] = (),
 ) -> tuple[int, str]:
-    """The verdict on values from the log, with the worst reasons. `rows` are the known ones."""
+    """The verdict on values from the log, with the worst reasons. `rows` are the known ones.
+
+    The limits are chosen by simulation: intervals under "reliable" cover at about their level (docs/coverage.md).
+    """
     bias, error = abs(mean_weight.value - 1), mean_weight.stderr
     # With very many rows a mean weight of 1.001 differs significantly from 1, but that is harmless.
     is_off = error is not None and bias > 0.02
     z = bias / error if error else math.inf
     weight = f"the mean weight is {mean_weight.value:.3f} where 1 is expected ({z:.1f} standard errors)"
     causes = "propensities may be wrong, the policy trained on these rows, or actions never logged"
-    unsupported = f"{unsupported_share:.1%} of its choices are of actions that were never logged"
+    unsupported = f"{unsupported_share:.1%} of its choices are of actions that the logging policy does not take"
+    few = f"only {carrying:,.0f} rows carry the estimate" if carrying else "all known rows have the same reward"
+    dominated = f"one row has {largest_share:.0%} of the variance of the estimate"
     reasons = [
         *((CAUTION, True, concern) for concern in concerns),
-        (UNRELIABLE, ess < 30 or ess / rows < 0.005, f"effective sample size only {ess:,.1f} of {rows:,}"),
-        (CAUTION, ess < 100 or ess / rows < 0.05, f"effective sample size only {ess:,.0f} of {rows:,}"),
+        (UNRELIABLE, ess < 30, f"effective sample size only {ess:,.1f} of {rows:,}"),
+        (CAUTION, ess < 100, f"effective sample size only {ess:,.0f} of {rows:,}"),
+        (UNRELIABLE, 0 < carrying < 10, few),
+        (CAUTION, carrying < 40, few),
+        (UNRELIABLE, largest_share > 0.5, dominated),
+        (CAUTION, largest_share > 0.25, dominated),
         (UNRELIABLE, is_off and (z > 5 or bias > 0.5), f"{weight}: {causes}"),
         (CAUTION, is_off and z > 3, weight),
         (UNRELIABLE, unsupported_share > 0.1, unsupported),
@@ -59,6 +73,18 @@ def effective_sample_size(w: Floats) -> float:
     return float(w.sum()) ** 2 / squares if squares > 0 else 0.0
 
 
+def carrying_rows(influence: Floats) -> float:
+    """(Σ|ψ|)²/(4 Σψ²): the number of 1s, for the mean of a few 1s among many 0s; n/4 for n values ±1."""
+    squares = float(influence @ influence)
+    return float(np.abs(influence).sum()) ** 2 / (4 * squares) if squares > 0 else 0.0
+
+
+def largest_share(influence: Floats) -> float:
+    """max ψ²/Σψ²: the largest row's share of the variance of an estimate."""
+    squares = float(influence @ influence)
+    return float((influence**2).max()) / squares if squares > 0 else 0.0
+
+
 def weight_shares(w: Floats) -> Floats:
     """The share of the weights in each bin, from its edge up to the next one, exclusive: (bins,)."""
     return np.histogram(w, (*WEIGHT_EDGES, np.inf))[0] / len(w)
@@ -69,17 +95,48 @@ def _share(values: Array) -> Estimate:
     return Estimate(float(values.mean()), len(values))
 
 
+def _influences(policy: ScoredPolicy) -> list[Floats]:
+    """Of `snips`, and of `dr` if there is a reward model. None if all rewards are equal: what is left is rounding."""
+    if np.ptp(policy.known_rows.r) == 0:
+        return []
+    estimates = [
+        estimate
+        for metric in (snips.ESTIMATOR, dr.ESTIMATOR)
+        if metric.is_measurable(policy)
+        for estimate in metric.compute(policy)
+    ]
+    return [one.influence for one in estimates if one.influence is not None and math.isfinite(one.value)]
+
+
+def _worst(policy: ScoredPolicy, figure: Callable[[Floats], float], worst: Callable[[Iterable[float]], float]) -> float:
+    return worst([figure(influence) for influence in _influences(policy)] or [0.0])
+
+
+def _known_weights(policy: ScoredPolicy) -> Floats:
+    """w of the known rows; w·o if there is a model of missingness, by whose inverse probabilities o they count."""
+    observed = policy.sample.observed
+    return policy.known_rows.w / (1.0 if observed is None else observed[policy.sample.known].astype(np.float64))
+
+
+def _ess(policy: ScoredPolicy) -> float:
+    return effective_sample_size(_known_weights(policy))
+
+
 def _verdict(policy: ScoredPolicy) -> Estimate:
-    w = policy.known_rows.w
     level, reason = verdict(
-        effective_sample_size(w),
-        len(w),
-        mean_estimate(w),
+        _ess(policy),
+        policy.known_rows.n,
+        _worst(policy, carrying_rows, min),
+        _worst(policy, largest_share, max),
+        mean_estimate(policy.w),
         _share(policy.sample.p < policy.nu).value,
         _share(policy.values(UNSUPPORTED)).value if policy.has(UNSUPPORTED) else 0.0,
         policy.concerns,
     )
-    return Estimate(level, len(w), note=reason)
+    sensitivity = gamma(policy)
+    if sensitivity is not None and sensitivity.value > 1:
+        reason += f"; {sensitivity.note} up to Γ = {sensitivity.value:.2f}"
+    return Estimate(level, policy.known_rows.n, note=reason)
 
 
 def _histogram(policy: ScoredPolicy) -> list[Estimate]:
@@ -106,10 +163,29 @@ def _of_weights(name: str, title: str, unit: Unit, figure: Callable[[Floats], fl
     return _metric(name, title, unit, lambda policy: Estimate(figure(policy.known_rows.w), policy.known_rows.n))
 
 
+def _known_figure(name: str, title: str, unit: Unit, figure: Callable[[ScoredPolicy], float]) -> Metric:
+    """A figure of the known rows, without a standard error."""
+    return _metric(name, title, unit, lambda policy: Estimate(figure(policy), policy.known_rows.n), uses=(VALUE_HAT,))
+
+
 METRICS = by_name(
-    _of_weights("ess", "Effective sample size", COUNT, effective_sample_size),
-    _of_weights("ess-share", "Effective share of the rows", PERCENT, lambda w: effective_sample_size(w) / len(w)),
-    _metric("mean-weight", "Mean weight", WEIGHT, lambda policy: mean_estimate(policy.known_rows.w)),
+    _known_figure("ess", "Effective sample size", COUNT, _ess),
+    _known_figure(
+        "ess-share", "Effective share of the rows", PERCENT, lambda policy: _ess(policy) / policy.known_rows.n
+    ),
+    _known_figure(
+        "carrying-rows",
+        "Rows that carry the estimate",
+        COUNT,
+        lambda policy: _worst(policy, carrying_rows, min),
+    ),
+    _known_figure(
+        "largest-share",
+        "Largest row's share of the variance",
+        PERCENT,
+        lambda policy: _worst(policy, largest_share, max),
+    ),
+    _metric("mean-weight", "Mean weight", WEIGHT, lambda policy: mean_estimate(policy.w)),
     _of_weights("weight-p50", "Median weight", WEIGHT, lambda w: float(np.quantile(w, 0.5))),
     _of_weights("weight-p99", "99 % of the weights are below", WEIGHT, lambda w: float(np.quantile(w, 0.99))),
     _of_weights("weight-max", "Largest weight", WEIGHT, lambda w: float(w.max())),
@@ -132,10 +208,21 @@ METRICS = by_name(
     ),
     _metric(
         "unsupported-share",
-        "Share on actions never logged",
+        "Share on unsupported actions",
         PERCENT,
         lambda policy: _share(policy.values(UNSUPPORTED)),
         needs=UNSUPPORTED,
     ),
-    _metric("health", "Verdict", PLAIN, _verdict, uses=(UNSUPPORTED,)),
+    Metric(
+        "gamma",
+        "Γ that overturns the comparison with the logging policy",
+        WEIGHT,
+        None,
+        HEALTH,
+        lambda policy: filter(None, [gamma(policy)]),
+        needs=(PI,),
+        needs_feedback=True,
+        uses=(VALUE_HAT,),
+    ),
+    _metric("health", "Verdict", PLAIN, _verdict, uses=(UNSUPPORTED, VALUE_HAT)),
 )

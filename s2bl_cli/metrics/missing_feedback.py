@@ -1,13 +1,16 @@
-"""Feedback that is missing by context and action: estimates that use a model of it, and a check of that model."""
+"""Feedback that is missing by context, action or reward: estimates that use a model of missingness, checks of it, and
+how much the comparison with the logging policy depends on the assumption that the reward itself does not matter."""
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
 
-from s2bl_cli.metrics.estimate import Terms, Values, mean_estimate
-from s2bl_cli.metrics.sample import Floats, Mask, ScoredPolicy
+from s2bl_cli.metrics.estimate import Estimate, Terms, Values, mean_estimate, normal_quantile
+from s2bl_cli.metrics.sample import VALUE_HAT, Floats, LoggedSample, Mask, ScoredPolicy
 
 _SURPRISE = 3.5  # standard errors: exceeded by chance in 1 of 1,000 logs, for two means
+_SAME_WEIGHTS = 1e-5  # weights this close to 1 are those of the logging policy, except for rounding
 
 
 def completed(terms: Terms, predicted: Sequence[Floats], known: Mask, probability: Floats) -> Terms:
@@ -35,19 +38,102 @@ def completed(terms: Terms, predicted: Sequence[Floats], known: Mask, probabilit
 
 
 def mismatch(policy: ScoredPolicy) -> str | None:
-    """A warning if the model of missingness does not fit: weighted by it, the known rows must have the mean weight and
-    the mean expected reward of all rows.
+    """A warning if the known rows, weighted by the model of missingness, do not have the mean weight and the mean
+    expected reward of all rows. Without a model, every row has the same probability of being known.
 
     mean((o/ō − 1) g), o = known/P(known | x, a), is 0 in expectation for every g of context and action. If P
     is fitted, it varies less than its standard error suggests, so false warnings are rare.
     """
-    rows, observed = policy.predicted_rows, policy.sample.observed
-    if rows is None or observed is None:
+    sample, rows = policy.sample, policy.predicted_rows
+    if sample.known.all() or not sample.known.any():
         return None
-    o = policy.sample.known / observed.astype(np.float64)
+    o = sample.known / (1.0 if sample.observed is None else sample.observed.astype(np.float64))
     # Subtracting the mean of g changes only the standard error.
-    gaps = [mean_estimate((o / o.mean() - 1) * (g - g.mean())) for g in (rows.w, rows.w * rows.r)]
+    tested = (policy.w,) if rows is None else (rows.w, rows.w * rows.r)
+    gaps = [mean_estimate((o / o.mean() - 1) * (g - g.mean())) for g in tested]
     worst = max((abs(gap.value) / gap.stderr for gap in gaps if gap.stderr), default=0.0)
     if worst <= _SURPRISE:
         return None
+    if sample.observed is None:
+        return f"the mean weight of the known rows is {worst:.0f} standard errors from that of all rows"
     return f"the model of missingness does not fit: weighted by it, known rows are {worst:.0f} standard errors off"
+
+
+def one_sided(sample: LoggedSample) -> str | None:
+    """A warning if the known rewards are all above 0 (or all below) and others are missing: it is the commonest sign
+    that only some outcomes were reported, such as purchases. A declared range that excludes 0 rules that out."""
+    if sample.known.all() or not sample.known.any():
+        return None
+    reward = sample.r[sample.known]
+    low, high = sample.declared_range or (-math.inf, math.inf)
+    for side, applies in (("above", reward.min() > 0 >= low), ("below", reward.max() < 0 <= high)):
+        if applies:
+            return f"all {len(reward):,} known rewards are {side} 0, and {sample.rows - len(reward):,} are missing"
+    return None
+
+
+def gamma(policy: ScoredPolicy) -> Estimate | None:
+    """Γ: by which factor the probability of being known would have to depend on the reward to overturn the comparison
+    with the logging policy.
+
+        D = mean(f − q) + Σ z o v / Σ z o,   v = (w − 1)(r − q),   z in [1/Γ, Γ]
+
+    D is the difference of the policy's `dr` value and the mean reward. o is 1, or the inverse of the modelled
+    probability of being known, and z = P(known | x, a)/P(known | x, a, r) is unknown. Γ is the smallest one for which
+    the interval of D, with the worst z, contains 0.
+
+    Domain: some feedback is missing. Without a reward model, q and f are the mean reward.
+    Limits: 1 if the interval contains 0 already with z = 1; infinite if no row speaks against the conclusion. None for
+    the logging policy itself. Bounds that use more (the mean of z given x and a is 1) would give a larger Γ.
+    Source: bounds of a weighted mean with unknown weights, Aronow & Lee 2013; the sensitivity model, Tan 2006; Zhao,
+    Small & Bhattacharya 2019, there for odds.
+    """
+    sample, rows = policy.sample, policy.known_rows
+    if sample.known.all() or np.abs(rows.w - 1).max() < _SAME_WEIGHTS:
+        return None
+    o = np.ones(rows.n) if sample.observed is None else 1 / sample.observed[sample.known].astype(np.float64)
+    predicted, f_minus_q = np.full(rows.n, np.average(rows.r, weights=o)), np.zeros(sample.rows)
+    if sample.q is not None and policy.has(VALUE_HAT):
+        predicted, f_minus_q = rows.q, policy.values(VALUE_HAT) - sample.q
+    of_model = mean_estimate(f_minus_q)
+    values = of_model.value + (rows.w - 1) * (rows.r - predicted)
+    factor = overturning_factor(values, o, of_model.stderr or 0.0, normal_quantile(policy.level))
+    conclusion = "not shown to differ from" if factor == 1 else "better than" if o @ values > 0 else "worse than"
+    return Estimate(factor, rows.n, note=f"{conclusion} the logging policy")
+
+
+def overturning_factor(values: Floats, weights: Floats, error: float, z: float) -> float:
+    """The smallest Γ ≥ 1 for which m ± z·(standard error) can contain 0, m = Σ uᵢ vᵢ/Σ uᵢ, if each uᵢ may be anything
+    from weightᵢ/Γ to weightᵢ·Γ.
+
+    Whether m can reach 0 depends only on the sign of Σ uᵢ vᵢ. For m > 0 it is smallest with u = weight·Γ for v < 0 and
+    weight/Γ for the others: the bound of a weighted mean is attained by a threshold. So m is 0 at Γ² = Σ₊/Σ₋, the sums
+    of weight·|v| over the positive and the negative values, and the end of the interval is 0 somewhere before. `error`
+    is the standard error of a part of the values that does not vary with the rows.
+    """
+    v = values if weights @ values > 0 else -values
+    against = v < 0
+    # m and its error need only the sums of u, u·v, u², u²·v and u²·v² over the values against the conclusion, and over
+    # the others.
+    sums = [
+        [float(np.sum(weights[side] ** k * v[side] ** j)) for k, j in ((1, 0), (1, 1), (2, 0), (2, 1), (2, 2))]
+        for side in (against, ~against)
+    ]
+    (n0, t0, a0, b0, c0), (n1, t1, a1, b1, c1) = sums
+
+    def end(square: float) -> float:
+        """The interval's end nearer to 0, for Γ² = square: factors relative to those of the second group."""
+        total = square * n0 + n1
+        mean = (square * t0 + t1) / total
+        squares = square**2 * (c0 - 2 * mean * b0 + mean**2 * a0) + (c1 - 2 * mean * b1 + mean**2 * a1)
+        return mean - z * math.sqrt(max(0.0, squares) / total**2 + error**2)
+
+    if not end(1.0) > 0:
+        return 1.0
+    if t0 == 0:
+        return math.inf
+    low, high = 1.0, -t1 / t0
+    while high - low > 1e-9 * high:
+        middle = (low + high) / 2
+        low, high = (middle, high) if end(middle) > 0 else (low, middle)
+    return math.sqrt(high)

@@ -237,6 +237,11 @@ class ScoredPolicy:
         return self.values(PI)
 
     @cached_property
+    def w(self) -> Floats:
+        """The weights of all rows, with feedback or without."""
+        return self.pi / self.sample.p
+
+    @cached_property
     def log_ratio(self) -> Floats:
         """ln π − ln p of the logged actions."""
         return log_of(self.pi) - log_of(self.sample.p)

@@ -22,9 +22,18 @@ from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, read_scores
 from s2bl_cli.evaluation import row_pass
 from s2bl_cli.evaluation.row_pass import PolicyBank
 from s2bl_cli.evaluation.settings import EvaluateSettings
-from s2bl_cli.metrics.divergences import estimator_error_bound, risk_bound
+from s2bl_cli.metrics.divergences import divergence_limit, estimator_error_bound, risk_bound
 from s2bl_cli.metrics.estimate import Estimate
-from s2bl_cli.metrics.health import CAUTION, RELIABLE, UNRELIABLE, WEIGHT_EDGES, verdict, weight_shares
+from s2bl_cli.metrics.health import (
+    CAUTION,
+    RELIABLE,
+    UNRELIABLE,
+    WEIGHT_EDGES,
+    carrying_rows,
+    largest_share,
+    verdict,
+    weight_shares,
+)
 from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, UNSUPPORTED, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
 from s2bl_cli.policies.network import build_network, network_from, network_tensors
 from s2bl_cli.registry import ESTIMATORS, HEALTH, LABEL_METRICS, METRIC_GROUPS, METRICS
@@ -101,33 +110,113 @@ def test_the_papers_bounds_by_hand() -> None:
     assert bound == pytest.approx(3 * math.sqrt(2 * math.log(3 / 0.05)) * (0.5 + 1))
 
 
+def _pair(n: int, seed: int) -> ScoredPolicy:
+    """π = (0.6, 0.4) on a log of π₀ = (½, ½), without its distribution."""
+    action = np.random.default_rng(seed).integers(0, 2, n)
+    return _on_log(np.where(action == 0, 0.6, 0.4), np.full(n, 0.5), action, 2, nu=0.1)
+
+
+def test_divergence_limit_is_rarely_below_the_divergence() -> None:
+    """KL = 0.0201, reverse KL = 0.0204, from 200 draws each: the smaller of the two estimates is too small in more than
+    half of 400 logs, the smaller of the two limits in at most 5 %."""
+    least = 0.6 * math.log(1.2) + 0.4 * math.log(0.8)
+    policies = [_pair(200, seed) for seed in range(400)]
+    estimates = [min(_measured(f"{kl}-sampled", one).value for kl in ("kl", "reverse-kl")) for one in policies]
+    assert np.mean(np.array(estimates) < least) > 0.5
+    assert np.mean([divergence_limit(one, 0.05)[0] < least for one in policies]) <= 0.05
+
+
+def test_theorem_bound_is_of_the_declared_range() -> None:
+    """Costs −1 and 0 with rewards declared in [0, 1]; 10 times that and 3 more for rewards in [−3, 7]; none if not
+    declared, nor with a model of missingness."""
+    policy = _pair(500, 0)
+    reward = (policy.sample.action == 0).astype(float)
+    plain = replace(policy, sample=replace(policy.sample, r=reward, declared_range=(0.0, 1.0)))
+    limit, source = divergence_limit(plain, 0.025)
+    estimate = _measured("theorem1-bound", plain)
+    truncated = (plain.pi / 0.5 * reward).mean()
+    assert estimate.value == pytest.approx(risk_bound(truncated, limit, 500, 0.1, 0.025))
+    assert source == "sampled"
+    assert estimate.note == (
+        f"of the risk, with probability 0.95; M ≤ {limit:.4g} (sampled); rewards in [0, 1], as declared"
+    )
+    moved = replace(plain, sample=replace(plain.sample, r=10 * reward - 3, declared_range=(-3.0, 7.0)))
+    assert _measured("theorem1-bound", moved).value == pytest.approx(10 * estimate.value + 3)
+    for changes in ({"declared_range": None}, {"observed": np.full(500, 0.5)}):
+        without = replace(plain, sample=replace(plain.sample, **changes))
+        assert list(METRICS.load("theorem1-bound").compute(without)) == []
+
+
 # --- health ---
 
 
 def _verdict(
     ess: float = 500, mean: float = 1.01, error: float = 0.03, truncated: float = 0, unsupported: float = 0,
-    concerns: tuple[str, ...] = (),
+    concerns: tuple[str, ...] = (), carrying: float = 100, share: float = 0.1,
 ) -> tuple[int, str]:  # fmt: skip
     """Of 1,000 known rows; `error` is made by two influence values."""
     mean_weight = Estimate(mean, 2, error * np.array([1.0, -1.0]))
     assert mean_weight.stderr == pytest.approx(error)
-    return verdict(ess, 1000, mean_weight, truncated, unsupported, concerns)
+    return verdict(ess, 1000, carrying, share, mean_weight, truncated, unsupported, concerns)
 
 
 def test_health_by_hand() -> None:
-    """w = 1 1 2: ess = 16/6; one of four propensities is below ν; a quarter of the choices were never logged."""
-    policy = _on_log([0.5, 0.5, 1.0, 0.01], [0.5, 0.5, 0.5, 0.01], np.zeros(4), 1, nu=0.1)
-    known = replace(policy.sample, known=np.array([True, True, True, False]))
+    """w = 1 1 2 and, of a row without feedback, 4: ess = 16/6, but the mean weight is 2; one of four propensities is
+    below ν; a quarter of the choices are unsupported. Rewards 0 0 1: snips is ½, its influence values (−½ −½ 1)·¾, so
+    the rows that carry it are 2²/(4·1.5) and the largest has 1/1.5 of the variance."""
+    policy = _on_log([0.5, 0.5, 1.0, 0.04], [0.5, 0.5, 0.5, 0.01], np.zeros(4), 1, nu=0.1)
+    known = replace(policy.sample, known=np.array([True, True, True, False]), r=np.array([0.0, 0, 1, 0]))
     policy = replace(policy, sample=known, columns={**policy.columns, UNSUPPORTED.name: np.array([0, 0.5, 0.5, 0])})
     wanted = {
-        "ess": 16 / 6, "ess-share": 16 / 18, "mean-weight": 4 / 3, "weight-p50": 1, "weight-max": 2,
-        "truncated-share": 0.25, "unsupported-share": 0.25,
+        "ess": 16 / 6, "ess-share": 16 / 18, "carrying-rows": 4 / 6, "largest-share": 1 / 1.5, "mean-weight": 2,
+        "weight-p50": 1, "weight-max": 2, "truncated-share": 0.25, "unsupported-share": 0.25,
     }  # fmt: skip
     measured = {name: _measured(name, policy) for name in wanted}
     assert {name: estimate.value for name, estimate in measured.items()} == pytest.approx(wanted)
-    assert [estimate.rows for estimate in measured.values()] == [3, 3, 3, 3, 3, 4, 4]
+    assert [estimate.rows for estimate in measured.values()] == [3, 3, 3, 3, 4, 3, 3, 4, 4]
     assert _measured("health", policy).value == UNRELIABLE
     assert _measured("ess", _on_log(np.zeros(3), np.ones(3), np.zeros(3), 1)).value == 0
+
+
+def test_health_with_a_model_of_missingness_counts_weighted_rows() -> None:
+    """w = 1 1 2, known with probability 1, 1 and ½: w·o is 1 1 4, ess = 36/18."""
+    policy = _on_log([0.5, 0.5, 1.0], [0.5, 0.5, 0.5], np.zeros(3), 1)
+    sample = replace(policy.sample, observed=np.array([1, 1, 0.5], np.float32))
+    assert _measured("ess", replace(policy, sample=sample)).value == pytest.approx(2)
+
+
+def test_rows_that_carry_an_estimate_by_hand() -> None:
+    """14 clicks among 10,000 views are 14 rows, except for the share of clicks; ±1 counts a quarter. Equal rewards
+    carry nothing, whatever rounding leaves."""
+    clicks = np.r_[np.ones(14), np.zeros(9986)]
+    influence = clicks - clicks.mean()
+    assert carrying_rows(influence) == pytest.approx(14 * (1 - 0.0014))
+    assert largest_share(influence) == pytest.approx((1 - 0.0014) / 14)
+    assert carrying_rows(np.tile([1.0, -1.0], 50)) == pytest.approx(25)
+    assert (carrying_rows(np.zeros(3)), largest_share(np.zeros(3))) == (0, 0)
+    policy = _on_log(np.full(300, 0.1), np.full(300, 0.3), np.zeros(300), 1)
+    policy = replace(policy, sample=replace(policy.sample, r=np.full(300, 0.1)))
+    assert _measured("carrying-rows", policy).value == 0
+    verdict_text = _measured("health", replace(policy, columns={PI.name: np.full(300, 0.3)})).note
+    assert verdict_text == "caution: all known rows have the same reward"
+
+
+def test_unsupported_share_is_per_context_if_the_log_stores_the_distribution() -> None:
+    """π = (½, ½) in both rows. π₀ cannot take action 1 in the first: ½ there, although both actions were logged.
+    Without π₀, what counts is whether an action was never logged."""
+    pi0 = np.array([[1.0, 0.0], [0.5, 0.5]], np.float32)
+    pi, nothing = np.full((2, 2), 0.5, np.float32), np.empty((0, 0), np.float32)
+    action, p, label = np.array([0, 1], np.int32), np.array([1.0, 0.5], np.float32), np.empty(0, np.int32)
+    for stored, never, wanted in (
+        (pi0, [False, False], [0.5, 0]),
+        (pi0, [False, True], [0.5, 0]),
+        (nothing, [False, False], [0, 0]),
+        (nothing, [False, True], [0.5, 0.5]),
+    ):
+        batch = LogBatch(action, p, label, nothing, stored, np.array(never))
+        values = UNSUPPORTED.values(PolicyBatch(pi, batch))
+        assert values is not None
+        assert values.tolist() == wanted
 
 
 def test_weights_in_bins_by_hand() -> None:
@@ -150,9 +239,19 @@ def test_the_logging_policys_weights_are_in_one_bin() -> None:
     ("changes", "level", "reason"),
     [
         ({}, RELIABLE, "reliable: effective sample size 500 of 1,000, mean weight 1.01"),
+        ({"ess": 100}, RELIABLE, "reliable: effective sample size 100 of 1,000, mean weight 1.01"),
         ({"ess": 60}, CAUTION, "caution: effective sample size only 60 of 1,000"),
         ({"ess": 12}, UNRELIABLE, "unreliable: effective sample size only 12.0 of 1,000"),
-        ({"unsupported": 0.05}, CAUTION, "caution: 5.0% of its choices are of actions that were never logged"),
+        ({"carrying": 14}, CAUTION, "caution: only 14 rows carry the estimate"),
+        ({"carrying": 7}, UNRELIABLE, "unreliable: only 7 rows carry the estimate"),
+        ({"carrying": 0}, CAUTION, "caution: all known rows have the same reward"),
+        ({"share": 0.3}, CAUTION, "caution: one row has 30% of the variance of the estimate"),
+        ({"share": 0.6}, UNRELIABLE, "unreliable: one row has 60% of the variance of the estimate"),
+        (
+            {"unsupported": 0.05},
+            CAUTION,
+            "caution: 5.0% of its choices are of actions that the logging policy does not take",
+        ),
         ({"truncated": 0.2}, CAUTION, "caution: 20.0% of the propensities are below ν"),
         ({"mean": 1.1, "error": 0.03}, CAUTION, "caution: the mean weight is 1.100 where 1"),
         ({"mean": 1.1, "error": 0.001}, UNRELIABLE, "unreliable: the mean weight is 1.100"),
@@ -619,6 +718,107 @@ def test_a_model_of_missingness_that_does_not_fit_is_warned_of(run: Run, tmp_pat
     )
     assert ran.stderr.endswith("standard errors off; its intervals are too narrow\n")
     assert _values(tmp_path / "scores.parquet", "uniform")["health"] < RELIABLE
+
+
+def test_feedback_by_the_weight_is_warned_of_without_a_model(run: Run, tmp_path: Path) -> None:
+    """Known rows have other weights than all rows. With the health figures alone, no model of missingness is fitted."""
+    write_arrays(tmp_path / "log.parquet", _answered(8000, lambda x, a: np.where(a == 1, 0.4, 0.1)), 2)
+    table_policy(tmp_path / "p.safetensors", [[0.05, 0.95], [0.05, 0.95]])
+    ran = run("evaluate", "p.safetensors", "--logs", "log.parquet", "--metrics", "health", "--quiet")
+    assert ran.code == 0
+    assert ran.stderr.startswith("warning: p.safetensors on log.parquet: the mean weight of the known rows is ")
+    assert ran.stderr.endswith(" standard errors from that of all rows; use --missing-model\n")
+    assert _values(tmp_path / "scores.parquet", "p.safetensors")["health"] < RELIABLE
+
+
+def test_rewards_that_are_known_only_if_they_are_positive_are_warned_of(run: Run, tmp_path: Path) -> None:
+    """Only purchases were reported: never reliable. Written as 0, or ruled out by a declared range: no warning."""
+    rng = np.random.default_rng(0)
+    bought = rng.random(4000) < 0.3
+    price = rng.uniform(5, 9, 4000)
+    action, p = rng.integers(0, 2, 4000), np.full(4000, 0.5)
+    context = rng.standard_normal((4000, 2)).astype(np.float32)
+    for name, cost in (("reported", np.where(bought, -price, np.nan)), ("whole", np.where(bought, -price, 0.0))):
+        write_arrays(tmp_path / f"{name}.parquet", arrays_of(context, action, p, cost), 2)
+    words = ("--metrics", "snips,health", "--quiet", "--force")
+    ran = run("evaluate", "uniform", "--logs", "reported.parquet", *words)
+    assert (ran.code, ran.stderr) == (
+        0,
+        f"warning: reported.parquet: all {bought.sum():,} known rewards are above 0, and {4000 - bought.sum():,} are "
+        f"missing: if a missing reward means 0, estimates from the known rows are wrong; write 0 where nothing "
+        f"happened, or declare by --reward-range that 0 is impossible\n",
+    )
+    assert _values(tmp_path / "scores.parquet", "uniform")["health"] == CAUTION
+    for log, more in (("whole", ()), ("reported", ("--reward-range", "5,9"))):
+        ran = run("evaluate", "uniform", "--logs", f"{log}.parquet", *words, *more)
+        assert (ran.code, ran.stderr) == (0, "")
+        assert _values(tmp_path / "scores.parquet", "uniform")["health"] == RELIABLE
+
+
+def test_gamma_is_printed_with_the_verdict_if_feedback_is_missing(run: Run, tmp_path: Path) -> None:
+    """A policy that prefers the action with more rewards is better than the logging policy. Half of them are known."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, 2, 4000)
+    cost = np.where(rng.random(4000) < 0.5, -(rng.random(4000) < np.where(action == 1, 0.7, 0.2)).astype(float), np.nan)
+    write_arrays(tmp_path / "log.parquet", arrays_of(one_hot([0] * 4000, 2), action, np.full(4000, 0.5), cost), 2)
+    table_policy(tmp_path / "p.safetensors", [[0.1, 0.9], [0.1, 0.9]])
+    ran = run("evaluate", "p.safetensors", "--logs", "log.parquet")
+    gamma = _values(tmp_path / "scores.parquet", "p.safetensors")["gamma"]
+    assert 1.5 < gamma < 3
+    line = next(line for line in ran.stderr.splitlines() if line.startswith("p.safetensors on"))
+    assert "; reliable: " in line
+    assert line.endswith(f"; better than the logging policy up to Γ = {gamma:.2f}")
+    assert "gamma" not in _values(tmp_path / "scores.parquet", LOGGING_POLICY)
+
+
+def test_mean_weight_is_reliable_where_feedback_depends_on_the_action(run: Run, tmp_path: Path) -> None:
+    """The policy prefers the action whose feedback is known four times as often: the weights of the known rows have a
+    mean of 1.5, those of all rows of 1. With a model of missingness the verdict is good."""
+    write_arrays(tmp_path / "log.parquet", _answered(8000, lambda x, a: np.where(a == 1, 0.4, 0.1)), 2)
+    table_policy(tmp_path / "p.safetensors", [[0.05, 0.95], [0.05, 0.95]])
+    words = ("--metrics", "dr,health", "--missing-model", "--quiet")
+    assert run("evaluate", "p.safetensors", "--logs", "log.parquet", *words).code == 0
+    measured = _values(tmp_path / "scores.parquet", "p.safetensors")
+    assert measured["mean-weight"] == pytest.approx(1, abs=0.05)
+    assert measured["health"] == RELIABLE
+    assert measured["dr"] == pytest.approx(0.5, abs=0.04)
+
+
+# --- the range of the rewards ---
+
+
+@pytest.mark.parametrize("text", ["1", "0,1,2", "a,b", "1,0", "1,1", "0,inf", "nan,1", ""])
+def test_reward_range_must_be_two_numbers(run: Run, text: str) -> None:
+    ran = run("evaluate", "uniform", "--logs", "log.parquet", "--reward-range", text)
+    line = f"--reward-range must be two numbers with the smaller first, such as 0,1, found {text!r}"
+    assert (ran.code, ran.stderr) == (2, f"s2bl: {line}\n")
+
+
+def test_reward_outside_the_declared_range_is_an_error(run: Run, tmp_path: Path) -> None:
+    """Rows 1 and 4 have rewards of 2.5 and −0.5. The range is compared with float32, in which costs are stored."""
+    cost = np.array([0, -2.5, -1, 0, 0.5, 0], np.float32)
+    write_arrays(tmp_path / "log.parquet", _small(cost=cost), 2)
+    words = ("evaluate", "uniform", "--logs", "log.parquet", "--metrics", "ips", "--quiet")
+    ran = run(*words, "--reward-range", "0,1")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: log.parquet: a reward must be in [0, 1] (--reward-range): 2 of the scored rows, the first is row 1 with "
+        "2.5 (rows count from 0); fix these rows, or declare a range that contains all possible rewards\n",
+    )
+    assert not (tmp_path / "scores.parquet").exists()
+    assert run(*words, "--reward-range", "-0.5,2.5").code == 0
+    write_arrays(tmp_path / "log.parquet", _small(cost=np.full(6, -0.1, np.float32)), 2)
+    assert run(*words, "--reward-range", "0,0.1", "--force").code == 0
+
+
+@pytest.mark.parametrize("words", [("--interval", "bernstein"), ("--metrics", "theorem1-bound")])
+def test_bounds_need_a_declared_range(run: Run, words: tuple[str, ...]) -> None:
+    ran = run("evaluate", "uniform", "--logs", "log.parquet", *words)
+    assert (ran.code, ran.stderr) == (
+        2,
+        f"s2bl: {' '.join(words)} needs --reward-range, because it holds only for rewards in a range that is known "
+        f"beforehand; add, for example, --reward-range 0,1\n",
+    )
 
 
 def test_missingness_at_random_is_not_warned_of(run: Run, tmp_path: Path) -> None:

@@ -462,7 +462,9 @@ def test_scores_file_has_one_row_a_policy_log_and_metric(run: Callable[..., Any]
         == 3
         * 2
         * (
-            len(METRICS.names) - 2 + 2 + len(WEIGHT_EDGES)  # the accuracies of two classes, the shares of the bins
+            # Without gamma, which is of missing feedback, and a bound, which is of a declared range; with the
+            # accuracies of two classes and the shares of the bins.
+            len(METRICS.names) - 4 + 2 + len(WEIGHT_EDGES)
         )
     )
     logging = table.filter(pa.compute.equal(table["method"], LOGGING_POLICY))

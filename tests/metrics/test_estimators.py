@@ -29,7 +29,7 @@ from s2bl_cli.metrics.estimate import (
 from s2bl_cli.metrics.estimators import dr, ppi_dr, switch_dr
 from s2bl_cli.metrics.estimators import os as shrinkage
 from s2bl_cli.metrics.metric import Metric
-from s2bl_cli.metrics.missing_feedback import completed, mismatch
+from s2bl_cli.metrics.missing_feedback import completed, gamma, mismatch, one_sided, overturning_factor
 from s2bl_cli.metrics.sample import PI, VALUE_HAT, KnownRows, LoggedSample, ScoredPolicy
 from s2bl_cli.registry import ESTIMATORS
 
@@ -589,10 +589,126 @@ def test_mismatch_is_reported_of_a_wrong_probability_and_not_of_the_right_one() 
     known = rng.random(20_000) < probability
     rows = _rows(q, np.ones(20_000), w, q, q)
     assert mismatch(_scored(rows, known, q=q, observed=probability)) is None
-    assert mismatch(_scored(rows, known, q=q)) is None  # no model, no mismatch
     fault = mismatch(_scored(rows, known, q=q, observed=np.full(20_000, 0.3)))
     assert fault is not None
     assert fault.startswith("the model of missingness does not fit: weighted by it, known rows are ")
+
+
+def test_feedback_by_weight_is_reported_without_a_model_too() -> None:
+    """Known by w: the mean weight of the known rows is not that of all rows. Known at random, or all known: it is."""
+    rng = np.random.default_rng(0)
+    w = rng.random(20_000)
+    rows = _rows(np.zeros(20_000), np.ones(20_000), w)
+    fault = mismatch(_scored(rows, rng.random(20_000) < 0.1 + 0.4 * w))
+    assert fault is not None
+    assert fault.startswith("the mean weight of the known rows is ")
+    assert fault.endswith(" standard errors from that of all rows")
+    for known in (rng.random(20_000) < 0.3, np.ones(20_000, bool), np.zeros(20_000, bool)):
+        assert mismatch(_scored(rows, known)) is None
+
+
+@pytest.mark.parametrize(
+    ("reward", "known", "declared", "text"),
+    [
+        ([3, 0, 5, 0], [1, 0, 1, 0], None, "all 2 known rewards are above 0, and 2 are missing"),
+        ([-3, 0, -5, 0], [1, 0, 1, 0], None, "all 2 known rewards are below 0, and 2 are missing"),
+        ([3, 0, 5, 0], [1, 0, 1, 0], (0.0, 9.0), "all 2 known rewards are above 0, and 2 are missing"),
+        ([3, 0, 5, 0], [1, 0, 1, 0], (1.0, 5.0), None),
+        ([-3, 0, -5, 0], [1, 0, 1, 0], (-5.0, -1.0), None),
+        ([3, 0, 5, 0], [1, 1, 1, 0], None, None),
+        ([-3, 0, 5, 0], [1, 0, 1, 0], None, None),
+        ([3, 1, 5, 2], [1, 1, 1, 1], None, None),
+        ([0, 0, 0, 0], [0, 0, 0, 0], None, None),
+    ],
+)
+def test_known_rewards_on_one_side_of_zero(reward: Any, known: Any, declared: Any, text: str | None) -> None:
+    ones = np.ones(4)
+    policy = _scored(_rows(reward, ones, ones), np.array(known, bool), declared_range=declared)
+    assert one_sided(policy.sample) == text
+
+
+# --- how much the reward itself may matter ---
+
+
+def _bound(values: Any, weights: Any, factor: float) -> float:
+    """The smallest weighted mean with weights in [w/Γ, w·Γ], over all thresholds."""
+    order = np.argsort(values)
+    v, w = values[order], weights[order]
+    total, size = np.r_[0, (w * v).cumsum()], np.r_[0, w.cumsum()]
+    means = (factor * total + (total[-1] - total) / factor) / (factor * size + (size[-1] - size) / factor)
+    return float(means.min())
+
+
+def test_bound_of_a_weighted_mean_is_attained_by_a_threshold() -> None:
+    """Beside every choice of the two extremes: a minimum of a quotient of linear functions is at a corner."""
+    rng = np.random.default_rng(0)
+    values, weights = rng.standard_normal(10), rng.random(10)
+    corners = np.array(list(itertools.product((1 / 1.7, 1.7), repeat=10))) * weights
+    assert _bound(values, weights, 1.7) == pytest.approx(((corners @ values) / corners.sum(axis=1)).min())
+
+
+@given(seed=st.integers(0, 500))
+@settings(max_examples=40, deadline=None)
+def test_overturning_factor_moves_the_bound_to_zero(seed: int) -> None:
+    """Γ² = Σ₊/Σ₋ without a standard error, for a mean above or below 0."""
+    rng = np.random.default_rng(seed)
+    values, weights = rng.standard_normal(50) + 0.3, rng.random(50)
+    for sign in (1, -1):
+        factor = overturning_factor(sign * values, weights, 0.0, 0.0)
+        towards = values if weights @ values > 0 else -values
+        assert _bound(towards, weights, factor) == pytest.approx(0, abs=1e-6)
+        assert _bound(towards, weights, 0.99 * factor) > 0
+
+
+def test_overturning_factor_by_hand() -> None:
+    """Values 3, 1, −1 of equal weight: Γ² = 4/1. A mean of 1 with an error above 1 is not shown to be above 0: Γ = 1.
+    No value below 0: ∞. Otherwise, at Γ the mean is z standard errors above 0."""
+    values, ones = np.array([3.0, 1.0, -1.0]), np.ones(3)
+    assert overturning_factor(values, ones, 0.0, 0.0) == pytest.approx(2)
+    assert overturning_factor(values, ones, 1.0, 1.0) == 1
+    assert overturning_factor(np.array([3.0, 1.0]), np.ones(2), 0.0, 0.0) == math.inf
+    factor = overturning_factor(values, ones, 0.1, 0.5)
+    u = np.array([1, 1, factor**2])
+    mean = (u @ values) / u.sum()
+    error = math.sqrt((u**2 @ (values - mean) ** 2) / u.sum() ** 2 + 0.1**2)
+    assert mean == pytest.approx(0.5 * error, rel=1e-6)
+    assert 1 < factor < 2
+
+
+def test_gamma_is_that_of_the_difference_to_the_logging_policy() -> None:
+    """v = A + (w − 1)(r − q) of the known rows, A = mean(f − q) of all rows; o in place of 1 with a model of
+    missingness; the mean reward in place of q and f without a reward model. None without missing feedback, or for the
+    logging policy."""
+    rng = np.random.default_rng(0)
+    n = 4000
+    rows = _rows(rng.random(n), np.full(n, 0.5), rng.uniform(0, 1, n), rng.random(n), rng.random(n))
+    rows = replace(rows, r=rows.r + rows.pi, f=rows.f + 0.5)
+    known, observed = rng.random(n) < 0.5, rng.uniform(0.3, 0.7, n)
+    shift = rows.f - rows.q
+    for o, changes in ((np.ones(n), {}), (1 / observed, {"observed": observed})):
+        estimate = gamma(_scored(rows, known, q=rows.q, **changes))
+        values = shift.mean() + (rows.w - 1) * (rows.r - rows.q)
+        error = float(shift.std(ddof=1)) / math.sqrt(n)
+        assert estimate is not None
+        assert estimate.value == pytest.approx(overturning_factor(values[known], o[known], error, 1.959964), rel=1e-5)
+        assert (estimate.rows, estimate.note) == (known.sum(), "better than the logging policy")
+    bare = ScoredPolicy(_scored(rows, known).sample, {PI.name: rows.pi})
+    estimate = gamma(bare)
+    values = (rows.w - 1) * (rows.r - rows.r[known].mean())
+    assert estimate is not None
+    assert estimate.value == pytest.approx(overturning_factor(values[known], np.ones(known.sum()), 0.0, 1.959964))
+    worse = gamma(_scored(replace(rows, r=-rows.r, f=rows.q - 0.5), known, q=rows.q))
+    assert worse is not None
+    assert worse.note == "worse than the logging policy"
+    assert gamma(_scored(rows, q=rows.q)) is None
+    assert gamma(_scored(replace(rows, pi=rows.p.astype(np.float32)), known, q=rows.q)) is None
+
+
+def test_gamma_is_the_same_in_every_unit() -> None:
+    plain, moved = (gamma(_in_unit(*unit, partly=True)) for unit in ((1.0, 0.0), (100.0, -30.0)))
+    assert plain is not None
+    assert moved is not None
+    assert moved.value == pytest.approx(plain.value)
 
 
 def test_normal_quantile() -> None:
