@@ -20,8 +20,9 @@ from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.estimate import mean_estimate
 from s2bl_cli.metrics.metric import VALUE, Metric
 from s2bl_cli.metrics.sample import VALUE_HAT
+from s2bl_cli.reward_models.logistic import cross_fit
 from s2bl_cli.reward_models.observation_model import ObservationModel, cross_fit_observation, log_likelihood
-from s2bl_cli.reward_models.reward_model import RewardModel, assign_folds, cross_fit
+from s2bl_cli.reward_models.reward_model import RewardModel, assign_folds
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
 SAMPLE_BYTES = 128 << 20

@@ -14,7 +14,9 @@ import numpy.typing as npt
 import torch
 
 from s2bl_cli.policies.contexts import Contexts, context_tensor
-from s2bl_cli.reward_models.reward_model import CPU, Ints, RewardModel, Standardisation, cross_fit
+from s2bl_cli.reward_models.linear_maps import Standardisation
+from s2bl_cli.reward_models.logistic import cross_fit
+from s2bl_cli.reward_models.reward_model import CPU, Ints, RewardModel
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
 LEAST_PROBABILITY = 1e-3  # below, one row would stand for thousands

@@ -8,14 +8,8 @@ class RewardModelSettings:
     """The defaults fit well-standardised contexts of any size; a command hands over folds and seed."""
 
     folds: int = 5  # for cross-fitting
-    epochs: int = 20
-    batch_size: int = 512
-    least_steps: int = 300  # few rows are gone over more often
-    most_steps: int = 600  # many rows are not all needed: the model is linear
-    lr: float = 0.01  # Adam
-    spread: float = 4.0  # prior standard deviation of a logit: the smaller, the more ridge
+    newton_steps: int = 6
+    gradient_steps: int = 8  # conjugate gradients per Newton step: images need them all, 20 features about 5
+    spread: float = 3.0  # prior standard deviation of a logit: the smaller, the more ridge
+    most_cells: int = 1 << 26  # rows × features that are learned from, 256 MB; of more, a sample
     seed: int = 0
-
-    def steps(self, rows: int) -> int:
-        """Of training, for so many rows."""
-        return max(self.least_steps, min(self.most_steps, self.epochs * rows // self.batch_size))

@@ -17,7 +17,8 @@ import numpy.typing as npt
 import torch
 
 from s2bl_cli.contract.logs.arrays import LogArrays
-from s2bl_cli.reward_models.reward_model import Floats, assign_folds, cross_fit, fit_reward_model
+from s2bl_cli.reward_models.logistic import cross_fit, fit_reward_model
+from s2bl_cli.reward_models.reward_model import Floats, assign_folds
 from s2bl_cli.reward_models.settings import RewardModelSettings
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import Statistics, TrainRows

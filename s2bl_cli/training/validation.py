@@ -17,7 +17,8 @@ from torch.nn.utils.rnn import pad_sequence
 from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import SELECTORS
-from s2bl_cli.reward_models.reward_model import Floats, RewardModel, fit_reward_model
+from s2bl_cli.reward_models.logistic import fit_reward_model
+from s2bl_cli.reward_models.reward_model import Floats, RewardModel
 from s2bl_cli.training.batches import Rows
 from s2bl_cli.training.candidates import Candidate, Fold
 from s2bl_cli.training.data import TrainRows

@@ -1,0 +1,127 @@
+"""Linear maps of the context, one per action beside one that all actions share, for several folds at once.
+
+    z_f(x, a) = (W_fa + W_f·)·(x̃, 1),    x̃ the standardised context
+
+Maps are tensors (actions + 1, folds, features + 1): the last map is the shared one, the last feature the constant 1.
+`Rows` computes the values z of all rows and gradients in the maps; `solve` is the ridge regression that a Newton step
+needs. The actions are those that the rows have: of others nothing can be learned.
+"""
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+from s2bl_cli.policies.contexts import context_tensor, feature_moments, standardisation
+from s2bl_cli.reward_models.reward_model import Ints
+
+_BLOCK_ROWS = 256
+_CHUNK_CELLS = 1 << 20  # 4 MB: what is multiplied forth and back stays in the cache
+_ROWS_AT_ONCE = 8192
+_TINY = 1e-30  # instead of 0 in a denominator
+_TOLERANCE = 0.1  # of the residual relative to the target: the next Newton step goes on from there
+
+
+class Standardisation:
+    """(x − shift)·scale, with moments from the rows that are fitted."""
+
+    def __init__(self, context: npt.NDArray[np.generic], device: torch.device) -> None:
+        moments = standardisation(feature_moments(context))
+        self.shift, self.scale = (torch.from_numpy(values).to(device) for values in moments)
+
+    def __call__(self, context: Tensor) -> Tensor:
+        return (context.flatten(1).to(torch.float32) - self.shift) * self.scale  # (rows, features)
+
+
+class Rows:
+    """Rows in blocks of one action each, padded with zeros. A block is multiplied by the maps of its action alone."""
+
+    def __init__(self, context: npt.NDArray[np.generic], action: Ints, device: torch.device) -> None:
+        self.actions, map_of_row = np.unique(action, return_inverse=True)
+        counts = np.bincount(map_of_row)
+        size = int(np.clip(len(action) // len(counts), 1, _BLOCK_ROWS))
+        blocks = -(-counts // size)  # per action
+        by_action = np.argsort(map_of_row, kind="stable")
+        number = np.arange(len(action)) - np.repeat(np.cumsum(counts) - counts, counts)  # within the action
+        cell = np.empty(len(action), np.int64)
+        cell[by_action] = np.repeat((np.cumsum(blocks) - blocks) * size, counts) + number
+        self._cell = torch.from_numpy(cell).to(device)
+        self._map = torch.from_numpy(np.repeat(np.arange(len(counts)), blocks)).to(device)  # (blocks,)
+        self.standardise = Standardisation(context, device)
+        self.features = self.standardise.shift.numel()
+        x = torch.zeros(len(self._map) * size, self.features + 1, device=device)
+        for start in range(0, len(action), _ROWS_AT_ONCE):
+            part = slice(start, start + _ROWS_AT_ONCE)
+            x[self._cell[part], :-1] = self.standardise(context_tensor(context[part], device))
+        x[self._cell, -1] = 1.0
+        self._x = x.view(-1, size, self.features + 1)  # (blocks, rows, features + 1)
+        self._chunk = max(1, _CHUNK_CELLS // (max(size, 8) * (self.features + 1)))  # blocks
+
+    @property
+    def maps(self) -> int:
+        return len(self.actions) + 1
+
+    def spread(self, values: npt.NDArray[np.float32]) -> Tensor:
+        """One value per row and fold, (rows, folds), in blocks: (blocks, folds, rows)."""
+        size, folds = self._x.shape[1], values.shape[1]
+        cells = self._x.new_zeros(len(self._map) * size, folds)
+        cells[self._cell] = torch.from_numpy(values).to(cells.device)
+        return cells.view(-1, size, folds).transpose(1, 2).contiguous()
+
+    def totals(self, values: Tensor) -> Tensor:
+        """Sums of (blocks, folds, rows) by map: (maps, folds)."""
+        totals = values.new_zeros(self.maps, values.shape[1]).index_add_(0, self._map, values.sum(2))
+        totals[-1] = totals.sum(0)
+        return totals
+
+    def gradient(self, errors: Tensor) -> Tensor:
+        """Of Σ errors·z, errors (blocks, folds, rows), in the maps."""
+        gradient = errors.new_zeros(self.maps, errors.shape[1], self.features + 1)
+        for start in range(0, len(self._map), self._chunk):
+            part = slice(start, start + self._chunk)
+            gradient.index_add_(0, self._map[part], torch.bmm(errors[part], self._x[part]))
+        gradient[-1] = gradient.sum(0)
+        return gradient
+
+    def curved(self, maps: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
+        """z of the maps, and the gradient of Σ curvature·z²/2 in them; in one pass over the rows."""
+        z, gradient = torch.empty_like(curvature), torch.zeros_like(maps)
+        for start in range(0, len(self._map), self._chunk):
+            part = slice(start, start + self._chunk)
+            x, of_block = self._x[part], self._map[part]
+            z[part] = torch.bmm(maps[of_block] + maps[-1], x.transpose(1, 2))
+            gradient.index_add_(0, of_block, torch.bmm(z[part] * curvature[part], x))
+        gradient[-1] = gradient.sum(0)
+        return z, gradient
+
+
+def solve(rows: Rows, curvature: Tensor, ridge: Tensor, target: Tensor, steps: int) -> tuple[Tensor, Tensor]:
+    """Maps m for which ∂/∂m Σ (curvature·z²/2 + ridge·m²/2) = target, and their z. All folds by conjugate gradients.
+
+    Preconditioned by the curvature of each map: features have a variance of about 1.
+    """
+    scale = 1 / (rows.totals(curvature).unsqueeze(2) + ridge[..., :1]).clamp(min=_TINY)
+    maps, z = torch.zeros_like(target), torch.zeros_like(curvature)
+    residual = target.clone()
+    direction = scale * residual
+    length = _by_fold(residual, direction)
+    enough = _TOLERANCE**2 * length
+    for _ in range(steps):
+        along, curved = rows.curved(direction, curvature)
+        curved += ridge * direction
+        # A fold that is done rests: how many steps it takes is its own affair, so no other fold's rewards enter.
+        step = (length / _by_fold(direction, curved).clamp(min=_TINY)).where(length > enough, 0.0).unsqueeze(1)
+        maps += step * direction
+        z += step * along
+        residual -= step * curved
+        conjugate = scale * residual
+        shorter = _by_fold(residual, conjugate)
+        if not bool((shorter > enough).any()):
+            break
+        direction = conjugate + (shorter / length.clamp(min=_TINY)).unsqueeze(1) * direction
+        length = shorter
+    return maps, z
+
+
+def _by_fold(first: Tensor, second: Tensor) -> Tensor:
+    return (first * second).sum((0, 2))
