@@ -1,17 +1,24 @@
-"""Bias of the estimates and coverage of the intervals, on simulated logs whose true value is known.
+"""Bias of the estimates, coverage of the intervals and the verdict, on simulated logs whose true value is known.
 
     python bench/coverage.py [--replications 2000] [--only WORD] [--write docs/coverage.md]
     python bench/coverage.py --draw docs/coverage.md     only draw the figure again, from the tables of the page
 
-Each replication draws a log, cross-fits a reward model on its known rows and runs the estimators and intervals of s2bl
-themselves. Contexts are one of 20 kinds, so the value of the policy is a sum and the reward model a table of means,
-shrunk to the overall mean; or the models are those of s2bl. All takes about 12 minutes of one processor. Exits 1 if a
-promise is broken:
+Each replication draws a log, cross-fits a reward model on its known rows and runs the estimators, intervals and the
+verdict of s2bl themselves. Contexts are one of 20 kinds, so the value of the policy is a sum and the reward model a
+table of means, shrunk to the overall mean; or the models are those of s2bl. Exits 1 if a promise is broken. In the
+worlds that have a section of their own:
 
     unbiased estimators     the mean over replications is within 3 standard errors of the truth
     normal, bootstrap       cover at 95 % ± 2 points
     Bernstein, ix, ls       cover at 95 % − 2 points or more: 95 % is their floor
     ppi-dr                  is at least 20 % narrower than dr at ρ = 0.05 where context predicts the reward well
+
+Over the logs of all worlds:
+
+    verdict "reliable"      normal intervals of each estimator cover at 93 % or more, the paired difference to the
+                            logging policy at 95 % ± 2 points
+    benign worlds           at least 80 % of the logs are "reliable"
+    only purchases known    no log is "reliable"
 """
 
 import argparse
@@ -22,10 +29,19 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from s2bl_cli.metrics.estimate import IntervalSettings, intervals
-from s2bl_cli.metrics.missing_feedback import mismatch
+from s2bl_cli.evaluation.fitted_models import _dependence
+from s2bl_cli.metrics.estimate import (
+    Interval,
+    IntervalSettings,
+    difference,
+    intervals,
+    normal_quantile,
+    standard_error,
+)
+from s2bl_cli.metrics.health import CAUTION, RELIABLE, UNRELIABLE
+from s2bl_cli.metrics.missing_feedback import mismatch, one_sided
 from s2bl_cli.metrics.sample import PI, VALUE_HAT, LoggedSample, ScoredPolicy
-from s2bl_cli.registry import ESTIMATORS
+from s2bl_cli.registry import ESTIMATORS, METRICS
 from s2bl_cli.reward_models.logistic import cross_fit
 from s2bl_cli.reward_models.observation_model import cross_fit_observation
 from s2bl_cli.reward_models.reward_model import assign_folds
@@ -40,6 +56,10 @@ CHECKS = {"normal": EXACT, "bootstrap": EXACT, "bernstein": FLOOR, "lower-bound"
 UNBIASED = ("ips", "tips", "dr", "empirical-ips", "ppi-dr")  # the others only as rows grow
 NO_PROMISE = ("dm",)  # as biased as its model
 NAMES = ESTIMATORS.names
+COMPARED = ("snips", "dr")  # whose differences to the logging policy are simulated
+LEAST_LOGS = 100  # with fewer reliable logs, no rate is shown
+CLICKS, GRADED, RARE, REVENUE = "clicks", "graded", "rare clicks", "revenue"
+ROWS_PER_USER = 10
 FIGURE = "figures/coverage.svg"  # beside the page
 
 
@@ -52,43 +72,85 @@ class World:
     """A problem whose every probability is known.
 
     `rho` is the share of rows with feedback. With `missing_by`, who has it depends on context and action: on the
-    action and one of four groups of contexts, or on every kind of context and action, each with a rate of its own.
-    `graded` rewards lie near their mean, others are 0 or 1. With `own_models` the models of reward and missingness are
-    those of s2bl, which see features of the context, not its kind.
+    action and one of four groups of contexts, or on every kind of context and action, each with a rate of its own; or
+    on the reward, which is known if it is positive. Without `modelled`, no model of missingness is used. Rewards are
+    `CLICKS` (0 or 1), `GRADED` (near their mean), `RARE` (1 in about 0.5 % of the rows) or `REVENUE` (mostly 0, else
+    lognormal). With `own_models` the models of reward and missingness are those of s2bl, which see features of the
+    context, not its kind. The policy has logits `sharp`·taste, or takes the best action if `sharp` is None; the logging
+    policy has `flat`·taste and as much noise. With `users`, a user has ten rows of one kind of context, and half of the
+    draws in common. `benign`: "reliable" is promised.
     """
 
-    def __init__(self, name, rows, rho, *, graded=False, missing_by=None, own_models=False):
-        self.name, self.rows, self.rho, self.graded, self.missing_by = name, rows, rho, graded, missing_by
-        self.own_models = own_models
+    def __init__(
+        self,
+        name,
+        rows,
+        rho=1.0,
+        *,
+        rewards=CLICKS,
+        missing_by=None,
+        modelled=True,
+        own_models=False,
+        actions=ACTIONS,
+        sharp=1.2,
+        flat=0.5,
+        users=False,
+        benign=False,
+    ):
+        self.name, self.rows, self.rho, self.rewards, self.missing_by = name, rows, rho, rewards, missing_by
+        self.modelled, self.own_models, self.actions = modelled and missing_by is not None, own_models, actions
+        self.users, self.benign = users, benign
         rng = np.random.default_rng(7)
-        taste = rng.standard_normal((KINDS, ACTIONS))
-        level = rng.standard_normal((KINDS, 1)) * (1.5 if graded else 0.3)
-        self.mean = 1 / (1 + np.exp(-(level + (0.3 if graded else 1.0) * taste)))
-        self.pi0 = softmax(0.5 * taste + 0.5 * rng.standard_normal((KINDS, ACTIONS)))
-        self.pi = softmax(1.2 * taste)
-        self.seen = np.full((KINDS, ACTIONS), rho)
+        taste = rng.standard_normal((KINDS, actions))
+        level = rng.standard_normal((KINDS, 1)) * (1.5 if rewards == GRADED else 0.3)
+        self.rate = 1 / (1 + np.exp(-(level + (0.3 if rewards == GRADED else 1.0) * taste)))
+        self.pi0 = softmax(flat * taste + flat * rng.standard_normal((KINDS, actions)))
+        self.pi = np.eye(actions)[taste.argmax(axis=1)] if sharp is None else softmax(sharp * taste)
+        self.price = np.exp(0.5 * taste)
+        if rewards == RARE:
+            self.rate = 0.004 * np.exp(0.7 * taste)
+        if rewards == REVENUE:
+            self.rate = 0.3 * self.rate
+        self.mean = self.rate * self.price * np.exp(0.8**2 / 2) if rewards == REVENUE else self.rate
+        self.seen = np.full((KINDS, actions), rho)
         if missing_by == "group":
-            self.seen = rng.uniform(0.1, 0.6, (GROUPS, ACTIONS))[np.arange(KINDS) % GROUPS]
+            self.seen = rng.uniform(0.1, 0.6, (GROUPS, actions))[np.arange(KINDS) % GROUPS]
         if missing_by == "kind":
-            self.seen = np.random.default_rng(11).uniform(0.1, 0.6, (KINDS, ACTIONS))
+            self.seen = np.random.default_rng(11).uniform(0.1, 0.6, (KINDS, actions))
         self.features = np.hstack([taste, level, rng.standard_normal((KINDS, 2))]).astype(np.float32)
         self.value = float((self.pi * self.mean).sum(axis=1).mean())
+        self.gain = self.value - float((self.pi0 * self.mean).sum(axis=1).mean())
+        self.range = {CLICKS: (0.0, 1.0), RARE: (0.0, 1.0), GRADED: (0.02, 1.08), REVENUE: None}[rewards]
 
     def draw(self, rng):
         x = rng.integers(0, KINDS, self.rows)
-        a = (self.pi0.cumsum(axis=1)[x] < rng.random((self.rows, 1))).sum(axis=1).clip(max=ACTIONS - 1)
-        if self.graded:
+        if self.users:
+            x = np.repeat(x[: self.rows // ROWS_PER_USER], ROWS_PER_USER)
+        below = rng.random((self.rows, 1))
+        a = (self.pi0.cumsum(axis=1)[x] < below).sum(axis=1).clip(max=self.actions - 1)
+        if self.rewards == GRADED:
             r = self.mean[x, a] + rng.uniform(-0.1, 0.1, self.rows)
         else:
-            r = (rng.random(self.rows) < self.mean[x, a]).astype(float)
-        return x, a, r, rng.random(self.rows) < self.seen[x, a]
+            luck = rng.random(self.rows)
+            if self.users:
+                shared = np.repeat(rng.random(self.rows // ROWS_PER_USER), ROWS_PER_USER)
+                luck = np.where(rng.random(self.rows) < 0.5, shared, luck)
+            r = (luck < self.rate[x, a]).astype(float)
+        if self.rewards == REVENUE:
+            r *= self.price[x, a] * np.exp(rng.normal(0, 0.8, self.rows))
+        return x, a, r, r > 0 if self.missing_by == "reward" else rng.random(self.rows) < self.seen[x, a]
+
+    def assign_folds(self, known, seed):
+        if not self.users:
+            return assign_folds(known, FOLDS, seed)
+        return np.repeat(assign_folds(np.ones(self.rows // ROWS_PER_USER, bool), FOLDS, seed), ROWS_PER_USER)
 
 
 WORLDS = (
     World("All feedback known", rows=2000, rho=1.0),
     World("At ρ = 0.05", rows=20_000, rho=0.05),
-    World("At ρ = 0.05, context predicts the reward well", rows=20_000, rho=0.05, graded=True),
-    World("At ρ = 0.05, with the reward model of evaluate", rows=20_000, rho=0.05, graded=True, own_models=True),
+    World("At ρ = 0.05, context predicts the reward well", rows=20_000, rho=0.05, rewards=GRADED),
+    World("At ρ = 0.05, with the reward model of evaluate", rows=20_000, rho=0.05, rewards=GRADED, own_models=True),
     World("Missing by groups of contexts, by action", rows=10_000, rho=0.25, missing_by="group"),
     World(
         "Missing by context and action, with the models of evaluate",
@@ -103,17 +165,45 @@ WORLDS = (
         rho=0.25,
         missing_by="kind",
         own_models=True,
-        graded=True,
+        rewards=GRADED,
     ),
 )
 
+# Without a section of their own: one line each.
+OTHER_WORLDS = (
+    World("clicks, 500 rows", 500, benign=True),
+    World("clicks, 5,000 rows, a fifth known", 5000, 0.2, benign=True),
+    World("graded, 1,000 rows", 1000, rewards=GRADED, benign=True),
+    World("2 actions, 1,000 rows", 1000, actions=2, benign=True),
+    World("50 actions, 5,000 rows", 5000, actions=50, benign=True),
+    World("clicks, 200 rows", 200),
+    World("50 actions, 1,000 rows", 1000, actions=50),
+    World("best of 50 actions, uniform logging", 20_000, actions=50, flat=0.0, sharp=None),
+    World("heavy weights, 500 rows", 500, sharp=4.0, flat=1.0),
+    World("heavy weights, 2,000 rows", 2000, sharp=4.0, flat=1.0),
+    World("heavy weights, 5,000 rows", 5000, sharp=4.0, flat=1.0),
+    World("very heavy weights, 2,000 rows", 2000, actions=10, sharp=5.0, flat=1.5),
+    World("opposite policy, 5,000 rows", 5000, actions=10, sharp=-1.2, flat=1.0),
+    World("rare clicks, 2,000 rows", 2000, rewards=RARE),
+    World("rare clicks, 5,000 rows", 5000, rewards=RARE),
+    World("rare clicks, 20,000 rows", 20_000, rewards=RARE),
+    World("rare clicks, heavy weights, 5,000 rows", 5000, rewards=RARE, actions=10, sharp=4.0, flat=1.5),
+    World("revenue, 500 rows", 500, rewards=REVENUE),
+    World("revenue, 2,000 rows", 2000, rewards=REVENUE),
+    World("revenue, 5,000 rows", 5000, rewards=REVENUE),
+    World("revenue, heavy weights, 5,000 rows", 5000, rewards=REVENUE, sharp=3.0, flat=1.0),
+    World("missing by groups, 5,000 rows, no model", 5000, missing_by="group", modelled=False),
+    World("only purchases known, 5,000 rows", 5000, rewards=REVENUE, missing_by="reward", modelled=False),
+    World("500 users with 10 rows each", 5000, users=True),
+)
 
-def tables(cell, value, weight, fold, shrink):
+
+def tables(cell, value, weight, fold, shrink, cells):
     """Cross-fitted means of every (context, action) cell, shrunk to the overall one: (folds, cells)."""
     made = []
     for j in range(FOLDS):
         learns = (fold != j) * weight
-        total, count = (np.bincount(cell, learns * v, minlength=KINDS * ACTIONS) for v in (value, 1.0))
+        total, count = (np.bincount(cell, learns * v, minlength=cells) for v in (value, 1.0))
         overall = total.sum() / count.sum()
         made.append((total + shrink * overall) / (count + shrink))
     return np.array(made)
@@ -125,32 +215,36 @@ class Logs:
     def __init__(self, world, seeds):
         self.world, self.seeds = world, seeds
         self.drawn = [world.draw(np.random.default_rng([seed, world.rows])) for seed in seeds]
-        self.folds = [assign_folds(known, FOLDS, seed) for (*_, known), seed in zip(self.drawn, seeds, strict=True)]
+        self.folds = [world.assign_folds(known, seed) for (*_, known), seed in zip(self.drawn, seeds, strict=True)]
         self.q = self._own_rewards() if world.own_models else self._reward_tables()  # (folds, kinds, actions) each
         self.seen = [None] * len(seeds)  # P(known | x, a) of every row
-        if world.missing_by is not None:
-            self.seen = self._own_observations() if world.own_models else self._observation_tables()
+        if world.missing_by is not None or world.rho < 1:
+            self.seen = self._own_observations() if world.modelled and world.own_models else self._observation_tables()
 
     def _each(self):
         return zip(self.drawn, self.folds, self.seeds, strict=True)
 
     def _reward_tables(self):
-        made = [tables(x * ACTIONS + a, r, known.astype(float), fold, 2) for (x, a, r, known), fold, _ in self._each()]
-        return [table.reshape(FOLDS, KINDS, ACTIONS) for table in made]
+        actions, made = self.world.actions, []
+        for (x, a, r, known), fold, _ in self._each():
+            table = tables(x * actions + a, r, known.astype(float), fold, 2, KINDS * actions)
+            made.append(table.reshape(FOLDS, KINDS, actions))
+        return made
 
     def _observation_tables(self):
-        made = []
+        actions, made = self.world.actions, []
         for (x, a, _, known), fold, _ in self._each():
-            group = x % GROUPS * ACTIONS + a
-            made.append(tables(group, known.astype(float), np.ones(len(x)), fold, 2)[fold, group])
+            group = x % GROUPS * actions + a
+            table = tables(group, known.astype(float), np.ones(len(x)), fold, 2, GROUPS * actions)
+            made.append(table[fold, group])
         return made
 
     def _own_rewards(self):
         every_kind, made = np.tile(self.world.features, (FOLDS, 1)), []
         for (x, a, r, known), fold, _ in self._each():
-            model = cross_fit(self.world.features[x[known]], a[known], r[known], fold[known], ACTIONS)
+            model = cross_fit(self.world.features[x[known]], a[known], r[known], fold[known], self.world.actions)
             predicted = model.predict(every_kind, np.repeat(np.arange(FOLDS), KINDS))
-            made.append(predicted.reshape(FOLDS, KINDS, ACTIONS).astype(float))
+            made.append(predicted.reshape(FOLDS, KINDS, self.world.actions).astype(float))
         return made
 
     def _own_observations(self):
@@ -158,57 +252,119 @@ class Logs:
         for (x, a, _, known), fold, seed in self._each():
             settings = RewardModelSettings(folds=FOLDS, seed=seed)
             context = self.world.features[x]
-            model = cross_fit_observation(context, a, known, fold, ACTIONS, settings, nonlinear=True)
+            model = cross_fit_observation(context, a, known, fold, self.world.actions, settings, nonlinear=True)
             made.append(model.probability(context, a, fold).astype(float))
         return made
 
 
-def replicate(logs, i, kinds, draws):
-    """Value, low, high and kind of every estimator under every kind of interval; and whether a mismatch is reported."""
-    world, (x, a, r, known), fold, q, seen = logs.world, logs.drawn[i], logs.folds[i], logs.q[i], logs.seen[i]
-    f = np.einsum("fxa,xa->fx", q, world.pi)[fold, x]
-    reward = np.where(known, r, 0.0)
-    sample = LoggedSample(a, world.pi0[x, a], reward, known, None, ACTIONS, q=q[fold, x, a], observed=seen)
-    policy = ScoredPolicy(sample, {PI.name: world.pi[x, a], VALUE_HAT.name: f}, nu=0.001)
-    named = {}
-    for name in NAMES:
-        (named[name],) = ESTIMATORS.load(name).compute(policy)
-    made = []
-    for kind in kinds:
-        settings = IntervalSettings(kind, LEVEL, draws, logs.seeds[i])
-        made += [
-            (name, estimate.value, interval)
-            for (name, estimate), interval in zip(named.items(), intervals(list(named.values()), settings), strict=True)
-        ]
-    return made, mismatch(policy) is not None
+class Replication:
+    """What s2bl finds in one log: estimates and intervals by name, differences to the logging policy, the verdict."""
+
+    def __init__(self, logs, i, kinds, draws):
+        world, (x, a, r, known), fold = logs.world, logs.drawn[i], logs.folds[i]
+        q, seen = logs.q[i], logs.seen[i]
+        sample = LoggedSample(
+            a,
+            world.pi0[x, a],
+            np.where(known, r, 0.0),
+            known,
+            None,
+            world.actions,
+            q=q[fold, x, a],
+            observed=seen if world.modelled else None,
+            declared_range=world.range,
+        )
+
+        def scored(pi):
+            return ScoredPolicy(sample, {PI.name: pi[x, a], VALUE_HAT.name: np.einsum("fxa,xa->fx", q, pi)[fold, x]})
+
+        policy, logging = scored(world.pi), scored(world.pi0)
+        self.user = np.arange(world.rows) // ROWS_PER_USER if world.users else None
+        estimates = {name: _estimate(name, policy) for name in NAMES}
+        self.made = []  # name, value, interval
+        for kind in kinds:
+            settings = IntervalSettings(kind, LEVEL, draws, logs.seeds[i])
+            made = intervals(list(estimates.values()), settings)
+            self.made += [
+                (name, estimate.value, self._by_user(estimate, interval))
+                for (name, estimate), interval in zip(estimates.items(), made, strict=True)
+            ]
+        self.gains = []
+        for name in COMPARED:
+            gain = difference(estimates[name], _estimate(name, logging))
+            (interval,) = intervals([gain], IntervalSettings())
+            self.gains.append((name, gain.value, self._by_user(gain, interval)))
+        fault = mismatch(policy)
+        self.is_mismatch = fault is not None and world.modelled
+        concerns = [fault, one_sided(sample)]
+        if seen is not None and not world.modelled:
+            concerns.append(_dependence(seen, known))
+        judged = ScoredPolicy(sample, policy.columns, concerns=tuple(filter(None, concerns)))
+        (verdict,) = METRICS.load("health").compute(judged)
+        self.verdict = int(verdict.value)
+        (ess,) = METRICS.load("ess").compute(policy)
+        self.ess = ess.value
+
+    def _by_user(self, estimate, interval):
+        """Rows of one user are not independent."""
+        if self.user is None or interval.kind != "normal":
+            return interval
+        half = normal_quantile(LEVEL) * standard_error(estimate.influence, self.user)
+        return Interval(estimate.value - half, estimate.value + half, "normal")
 
 
-def simulate(world, replications, draws):
-    kinds = ("normal", "bootstrap") if world.missing_by else ("normal", "bernstein", "bootstrap")
-    values = {name: np.empty(replications) for name in NAMES}
-    covered = {name: {} for name in NAMES}  # name → interval → replications
-    widths = {name: {} for name in NAMES}
-    reported = np.zeros(replications)
-    for start in range(0, replications, AT_ONCE):
-        logs = Logs(world, range(start, min(start + AT_ONCE, replications)))
-        for i in logs.seeds:
-            made, reported[i] = replicate(logs, i - start, kinds, draws)
-            for name, value, interval in made:
-                values[name][i] = value
-                if interval.kind is not None:
-                    low, high = interval.low, np.inf if interval.high is None else interval.high
-                    covered[name].setdefault(interval.kind, np.empty(replications))[i] = low <= world.value <= high
-                    widths[name].setdefault(interval.kind, np.empty(replications))[i] = high - low
-    return values, covered, widths, reported
+def _estimate(name, policy):
+    (estimate,) = ESTIMATORS.load(name).compute(policy)
+    return estimate
+
+
+def is_covered(interval, value):
+    return interval.low <= value and (interval.high is None or value <= interval.high)
+
+
+class Simulation:
+    """All replications of a world: arrays with one number per log."""
+
+    def __init__(self, world, kinds, replications, draws):
+        self.world, self.replications = world, replications
+        self.values = {name: np.empty(replications) for name in NAMES}
+        self.covered = {name: {} for name in NAMES}  # name → interval → replications
+        self.widths = {name: {} for name in NAMES}
+        self.gain_covered = {name: np.empty(replications) for name in COMPARED}
+        self.is_mismatch, self.verdict, self.ess = (np.zeros(replications) for _ in range(3))
+        for start in range(0, replications, AT_ONCE):
+            logs = Logs(world, range(start, min(start + AT_ONCE, replications)))
+            for i in logs.seeds:
+                self._add(i, Replication(logs, i - start, kinds, draws))
+
+    def _add(self, i, one):
+        for name, value, interval in one.made:
+            self.values[name][i] = value
+            if interval.kind is not None:
+                for kept, number in (
+                    (self.covered, is_covered(interval, self.world.value)),
+                    (self.widths, np.inf if interval.high is None else interval.high - interval.low),
+                ):
+                    kept[name].setdefault(interval.kind, np.full(self.replications, np.nan))[i] = number
+        for name, _, interval in one.gains:
+            self.gain_covered[name][i] = is_covered(interval, self.world.gain)
+        self.is_mismatch[i], self.verdict[i], self.ess[i] = one.is_mismatch, one.verdict, one.ess
+
+    @property
+    def normal(self):
+        """Whether normal intervals of estimates and of differences cover, by name."""
+        estimates = {name: kinds["normal"] for name, kinds in self.covered.items() if "normal" in kinds}
+        return {**estimates, **{f"{name} gain": covered for name, covered in self.gain_covered.items()}}
 
 
 def is_kept(rate, check):
     return rate >= LEVEL - SLACK and (check == FLOOR or rate <= LEVEL + SLACK)
 
 
-def table(world, replications, draws):
-    """The world's rows of the report, and the promises it breaks."""
-    values, covered, widths, reported = simulate(world, replications, draws)
+def table(simulation):
+    """The world's section of the report, and the promises it breaks."""
+    world, values, covered, widths = simulation.world, simulation.values, simulation.covered, simulation.widths
+    replications, is_reliable = simulation.replications, simulation.verdict == RELIABLE
     columns = [kind for kind in CHECKS if any(kind in covered[name] for name in NAMES)]
     lines, broken = [], []
     for name in NAMES:
@@ -225,41 +381,120 @@ def table(world, replications, draws):
                 broken.append(f"{world.name}: the {kind} interval of {name} covers in {rate:.1%} ({CHECKS[kind]})")
         half = [f"{widths[name][kind].mean():.4f}" if kind in widths[name] else "" for kind in ("normal", "bernstein")]
         half = half if "bernstein" in columns else half[:1]
-        checked = "none" if name in NO_PROMISE else ""
         shown = " | ".join([*half, *cells])
-        lines.append(f"| `{name}` | {values[name].mean():.4f} | {z:+.1f} | {shown} | {checked} |")
+        lines.append(f"| `{name}` | {values[name].mean():.4f} | {z:+.1f} | {shown} |")
     narrower = 1 - np.mean(widths["ppi-dr"]["normal"]) / np.mean(widths["dr"]["normal"])
-    if world.graded and world.rho == 0.05 and narrower < 0.2:
+    if world.rewards == GRADED and world.rho == 0.05 and narrower < 0.2:
         broken.append(f"{world.name}: ppi-dr is only {narrower:.1%} narrower than dr")
     named = [f"{kind}: {CHECKS[kind]}" for kind in columns]
     width = ["width", "bernstein width"] if "bernstein" in columns else ["width"]
-    head = ["estimator", "mean", "bias in s.e.", *width, *named, "check"]
+    head = ["estimator", "mean", "bias in s.e.", *width, *named]
     known = (world.pi0 * world.seen).sum(axis=1).mean()
     words = (
         f"## {world.name}\n\n{replications:,} logs of {world.rows:,} rows, about {world.rows * known:,.0f} of them "
-        f"known; the true value is {world.value:.4f}. "
+        f"known; the true value is {world.value:.4f}. The verdict is reliable in {is_reliable.mean():.1%} of the logs. "
     )
     if world.missing_by is None:
         words += f"The interval of `ppi-dr` is {narrower:.1%} narrower than that of `dr`."
     else:
-        words += f"A mismatch of the model of missingness is reported in {reported.mean():.1%} of the logs."
-    rule = "| --- |" + " ---: |" * (len(head) - 2) + " --- |"
+        mismatch_rate = simulation.is_mismatch.mean()
+        words += f"A mismatch of the model of missingness is reported in {mismatch_rate:.1%} of the logs."
+    rule = "| --- |" + " ---: |" * (len(head) - 1)
     return "\n".join([words, "", f"| {' | '.join(head)} |", rule, *lines]), broken
+
+
+def overview(simulations):
+    """The coverage of normal intervals in every world, on all logs and on those with the verdict "reliable"; and the
+    promises on verdicts that are broken."""
+    names = [name for name in simulations[0].normal if name not in ("tips", "empirical-ips")]  # here the same as ips
+    lines, broken, below = [], [], []
+    for simulation in simulations:
+        world, is_reliable = simulation.world, simulation.verdict == RELIABLE
+        shares = [(simulation.verdict == level).mean() for level in (RELIABLE, CAUTION, UNRELIABLE)]
+        if world.benign and shares[0] < 0.8:
+            broken.append(f"{world.name}: only {shares[0]:.1%} of the logs are reliable")
+        if world.missing_by == "reward" and shares[0] > 0:
+            broken.append(f"{world.name}: {shares[0]:.1%} of the logs are reliable")
+        cells = []
+        for name in names:
+            covered = simulation.normal[name]
+            cell = f"{100 * covered.mean():.1f}"
+            if is_reliable.sum() >= LEAST_LOGS:
+                rate = covered[is_reliable].mean()
+                cell += f" / {100 * rate:.1f}"
+                if rate < LEVEL - SLACK:
+                    below.append((rate, name, world.name))
+            cells.append(cell)
+        title = f"{world.name} (benign)" if world.benign else world.name
+        verdicts = " / ".join(f"{100 * share:.0f}" for share in shares)
+        lines.append(f"| {title} | {np.median(simulation.ess):,.0f} | {verdicts} | {' | '.join(cells)} |")
+    pooled = []
+    for name in names:
+        rates = [simulation.normal[name][simulation.verdict == RELIABLE] for simulation in simulations]
+        rate = np.concatenate(rates).mean()
+        pooled.append(f"**{100 * rate:.1f}**")
+        if not is_kept(rate, EXACT if name.endswith("gain") else FLOOR):
+            broken.append(f"intervals of {name} in reliable logs cover in {rate:.1%}")
+    number = sum(int((simulation.verdict == RELIABLE).sum()) for simulation in simulations)
+    lines.append(f"| **all reliable logs** ({number:,}) | | | {' | '.join(pooled)} |")
+    head = ["world", "ESS", "verdicts", *(f"`{name}`" if "gain" not in name else name for name in names)]
+    rule = "| --- |" + " ---: |" * (len(head) - 1)
+    return "\n".join([f"| {' | '.join(head)} |", rule, *lines]), _exceptions(below), broken
+
+
+def _exceptions(below):
+    if not below:
+        return "In every world, intervals of reliable logs cover in 93 % of the logs or more."
+    by_world = {}
+    for rate, name, world in sorted(below):
+        by_world.setdefault(world, []).append((rate, name))
+    items = [
+        f"- {world}: {', '.join(name for _, name in rates)} (the lowest {rates[0][0]:.1%})"
+        for world, rates in by_world.items()
+    ]
+    return "\n".join(
+        ["The intervals of reliable logs cover in less than 93 % of the logs in these worlds:", "", *items]
+    )
 
 
 INTRO = """# Interval coverage
 
 ![Coverage of 95 % intervals per estimator and simulated world](figures/coverage.svg)
 
-The figure shows how often 95 % intervals contain the true value, per estimator (rows) and simulated world (colours).
-The line is the nominal level, and the grey band is the range that passes the check. `dm` is left out, because it has no
+The figure shows how often 95 % intervals contain the true value, per estimator (rows) and simulated world (colours). It
+has the worlds that have a section below. The line is the nominal level, and the grey band is the range that passes the
 check. The true value is known, because the logs are simulated. This command simulates them and writes this page:
 
 ```sh
 python bench/coverage.py --write docs/coverage.md
 ```
 
-## Setup
+## The verdict
+
+The [verdict](evaluate.md#reliability-of-the-estimates-health) of `s2bl evaluate` has to show in which logs the
+intervals can be used. The table has the coverage of normal 95 % intervals in REPLICATIONS logs per world: in all logs /
+in the logs whose verdict is reliable, if there are LEAST or more of these. `snips gain` and `dr gain` are paired
+differences to the logging policy. ESS is the median effective sample size. The verdicts are the shares of reliable,
+caution and unreliable logs in %.
+
+OVERVIEW
+
+EXCEPTIONS
+
+- **Checks.** Over all reliable logs, the intervals of every estimator cover in 93 % or more, and those of the
+  differences in 95 ± 2 %. In the benign worlds (good overlap, 500 known rows or more, feedback missing at random), at
+  least 80 % of the logs are reliable. If only purchases are known, no log is reliable.
+- **Rewards** are 0 or 1 (clicks), close to their mean (graded), 1 in about 0.5 % of the rows (rare clicks), or mostly 0
+  and otherwise lognormal (revenue). Weights are heavy if the policy is much more decided than the logging policy.
+- **Few rows that carry the estimate** are the main reason for low coverage: rare clicks, purchases of very different
+  amounts, a few large weights. What is large is rare, so most logs have too little of it, and their estimates and
+  standard errors are too small. The verdict is computed from the same rows and cannot see what is missing in them. With
+  heavy weights and skewed revenue, logs that look fine cover less often than all logs.
+- **Feedback that is missing by context and action** makes values biased without `--missing-model`. `evaluate` detects
+  it, and such logs are not reliable.
+- **Users** have ten rows each, which are not independent. The standard errors are those of clusters.
+
+## Setup of the sections
 
 There are 20 kinds of contexts and 5 actions. Each replication draws a log, cross-fits a reward model, and computes the
 [estimators](estimators.md) and intervals of `s2bl evaluate`, with DRAWS bootstrap samples instead of 1,000. The reward
@@ -276,15 +511,14 @@ are:
 | --- | --- | --- |
 | `normal`, `bootstrap` | 95 ± 2 | their level is approximate, and improves with more rows |
 | `bernstein`, the lower bounds of `ix` and `ls` | ≥ 93 | their level is a minimum: "at least 95 %" |
-| all of `dm` | none | it is as biased as its model, and its interval ignores that bias |
 
 The Bernstein interval and the two lower bounds are valid for any number of rows and any distribution of the rewards
-within their range. So they must be wide enough for the worst distribution, in which terms are nearly always equal and
-very rarely as large as the smallest propensity allows. On other logs, including these, they cover more often than
-stated. The tables show the price, which is their width.
+within their declared range. So they must be wide enough for the worst distribution, in which terms are nearly always
+equal and very rarely as large as the smallest propensity allows. On other logs, including these, they cover more often
+than stated. The tables show the price, which is their width.
 
 - `ips`, `tips` (no propensity is below ν here), `dr`, `empirical-ips` and `ppi-dr` are unbiased. The bias of the others
-  vanishes as the number of rows grows.
+  vanishes as the number of rows grows, except for `dm`, which is as biased as its model and has no interval.
 - A cell is empty if the interval does not exist. The Bernstein inequality applies only to unbiased means; other
   estimators keep the normal interval. With a model of missingness, neither the Bernstein interval nor the bounds of
   `ix` and `ls` exist.
@@ -301,7 +535,7 @@ def coverage_rates(page):
     for line in page.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
         if line.startswith("## "):
-            section = line.removeprefix("## ")
+            section, head = line.removeprefix("## "), []
         elif line.startswith("| estimator"):
             head = [name.partition(":")[0] for name in cells]
         elif head and line.startswith("| `"):
@@ -312,7 +546,7 @@ def coverage_rates(page):
 
 
 def draw(page, target):
-    """Coverage of every interval and world against the nominal level. `dm`, which has no check, is left out."""
+    """Coverage of every interval and world against the nominal level. `dm`, which has no interval, is left out."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -362,16 +596,27 @@ def main():
         draw(options.draw.read_text(), options.draw.parent / FIGURE)
         return 0
     torch.set_num_threads(1)
-    parts, broken = [INTRO.replace("DRAWS", str(options.draws))], []
-    for world in (world for world in WORLDS if options.only in world.name):
+    simulations, sections, broken = [], [], []
+    for world in (world for world in (*WORLDS, *OTHER_WORLDS) if options.only in world.name):
         started = time.process_time()
-        text, faults = table(world, options.replications, options.draws)
-        print(text, "\n", flush=True)
+        kinds = ("normal", "bootstrap") if world.missing_by else ("normal", "bernstein", "bootstrap")
+        simulation = Simulation(world, kinds if world in WORLDS else ("normal",), options.replications, options.draws)
+        simulations.append(simulation)
+        if world in WORLDS:
+            text, faults = table(simulation)
+            print(text, "\n", flush=True)
+            sections.append(text)
+            broken += faults
         print(f"{world.name}: {time.process_time() - started:.0f} CPU s", file=sys.stderr, flush=True)
-        parts.append(text)
-        broken += faults
+    seen, exceptions, faults = overview(simulations)
+    print(seen, exceptions, sep="\n\n", end="\n\n", flush=True)
+    broken += faults
     if options.write:
-        options.write.write_text("\n".join(parts[:1]) + "\n" + "\n\n".join(parts[1:]) + "\n")
+        numbers = {"REPLICATIONS": f"{options.replications:,}", "LEAST": str(LEAST_LOGS), "DRAWS": str(options.draws)}
+        page = INTRO
+        for word, number in {**numbers, "OVERVIEW": seen, "EXCEPTIONS": exceptions}.items():
+            page = page.replace(word, number)
+        options.write.write_text("\n\n".join([page.rstrip("\n"), *sections]) + "\n")
         draw(options.write.read_text(), options.write.parent / FIGURE)
     for fault in broken:
         print(f"BROKEN: {fault}", file=sys.stderr)

@@ -213,9 +213,9 @@ HEALTH = Registry(
         "ess": Entry("metrics.health:METRICS", "effective sample size of the known rows: (Σw)²/Σw²"),
         "ess-share": Entry("metrics.health:METRICS", "ess as a share of the known rows"),
         "carrying-rows": Entry(
-            "metrics.health:METRICS", "number of rows that carry the estimate, such as positive rewards: (Σ|ψ|)²/4Σψ²"
+            "metrics.health:METRICS", "number of rows that carry the estimate, such as positive rewards"
         ),
-        "largest-share": Entry("metrics.health:METRICS", "largest row's share of the variance: max ψ²/Σψ²"),
+        "largest-share": Entry("metrics.health:METRICS", "largest row's share of the variance of the estimate"),
         "mean-weight": Entry(
             "metrics.health:METRICS", "mean weight of all rows; close to 1 if the propensities are right"
         ),

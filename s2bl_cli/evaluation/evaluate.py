@@ -22,7 +22,7 @@ from s2bl_cli.evaluation.row_pass import Advance, write_columns
 from s2bl_cli.evaluation.selection import SelectedRows, select_rows, with_declared_range
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.estimate import BOOTSTRAP, IntervalSettings, intervals
-from s2bl_cli.metrics.metric import LABELS, Metric
+from s2bl_cli.metrics.metric import HEALTH, LABELS, VALUE, Metric
 from s2bl_cli.metrics.missing_feedback import mismatch, one_sided
 from s2bl_cli.metrics.sample import ScoredPolicy
 from s2bl_cli.registry import METRICS
@@ -88,7 +88,7 @@ def score_on_log(
         evaluation.warnings.append(
             f"{log.name}: {models.missingness}: estimates from the known rows may be biased; use --missing-model"
         )
-    if (fault := one_sided(rows.sample)) is not None:
+    if any(metric.group in (VALUE, HEALTH) for metric in metrics) and (fault := one_sided(rows.sample)) is not None:
         concerns = (*concerns, fault)
         evaluation.warnings.append(
             f"{log.name}: {fault}: if a missing reward means 0, estimates from the known rows are wrong; write 0 where "

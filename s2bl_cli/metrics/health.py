@@ -6,7 +6,7 @@ is computed from its influence values.
 """
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import numpy as np
 
@@ -27,6 +27,7 @@ WEIGHT_EDGES = (0.0, 0.007, 0.015, 0.03, 0.07, 0.15, 0.3, 0.7, 1.5, 3.0, 7.0, 15
 def verdict(
     ess: float,
     rows: int,
+    heavy_rows: float,
     carrying: float,
     largest_share: float,
     mean_weight: Estimate,
@@ -34,7 +35,8 @@ def verdict(
     unsupported_share: float,
     concerns: tuple[str, ...] = (),
 ) -> tuple[int, str]:
-    """The verdict on values from the log, with the worst reasons. `rows` are the known ones.
+    """The verdict on values from the log, with the worst reasons. `rows` are the known ones, `heavy_rows` the effective
+    sample size of the squared weights: if it is small, the effective sample size itself is uncertain.
 
     The limits are chosen by simulation: intervals under "reliable" cover at about their level (docs/coverage.md).
     """
@@ -51,6 +53,7 @@ def verdict(
         *((CAUTION, True, concern) for concern in concerns),
         (UNRELIABLE, ess < 30, f"effective sample size only {ess:,.1f} of {rows:,}"),
         (CAUTION, ess < 100, f"effective sample size only {ess:,.0f} of {rows:,}"),
+        (CAUTION, heavy_rows < 20, f"{heavy_rows:,.0f} rows have nearly all of the squared weights"),
         (UNRELIABLE, 0 < carrying < 10, few),
         (CAUTION, carrying < 40, few),
         (UNRELIABLE, largest_share > 0.5, dominated),
@@ -108,8 +111,10 @@ def _influences(policy: ScoredPolicy) -> list[Floats]:
     return [one.influence for one in estimates if one.influence is not None and math.isfinite(one.value)]
 
 
-def _worst(policy: ScoredPolicy, figure: Callable[[Floats], float], worst: Callable[[Iterable[float]], float]) -> float:
-    return worst([figure(influence) for influence in _influences(policy)] or [0.0])
+def _concentration(policy: ScoredPolicy) -> tuple[float, float]:
+    """The fewest rows that carry an estimate, and the largest share of a row in its variance."""
+    influences = _influences(policy)
+    return min(map(carrying_rows, influences), default=0.0), max(map(largest_share, influences), default=0.0)
 
 
 def _known_weights(policy: ScoredPolicy) -> Floats:
@@ -123,17 +128,19 @@ def _ess(policy: ScoredPolicy) -> float:
 
 
 def _verdict(policy: ScoredPolicy) -> Estimate:
+    carrying, share = policy.once(_concentration)
     level, reason = verdict(
         _ess(policy),
         policy.known_rows.n,
-        _worst(policy, carrying_rows, min),
-        _worst(policy, largest_share, max),
+        effective_sample_size(policy.w**2),
+        carrying,
+        share,
         mean_estimate(policy.w),
         _share(policy.sample.p < policy.nu).value,
         _share(policy.values(UNSUPPORTED)).value if policy.has(UNSUPPORTED) else 0.0,
         policy.concerns,
     )
-    sensitivity = gamma(policy)
+    sensitivity = policy.once(gamma)
     if sensitivity is not None and sensitivity.value > 1:
         reason += f"; {sensitivity.note} up to Γ = {sensitivity.value:.2f}"
     return Estimate(level, policy.known_rows.n, note=reason)
@@ -177,13 +184,13 @@ METRICS = by_name(
         "carrying-rows",
         "Rows that carry the estimate",
         COUNT,
-        lambda policy: _worst(policy, carrying_rows, min),
+        lambda policy: policy.once(_concentration)[0],
     ),
     _known_figure(
         "largest-share",
         "Largest row's share of the variance",
         PERCENT,
-        lambda policy: _worst(policy, largest_share, max),
+        lambda policy: policy.once(_concentration)[1],
     ),
     _metric("mean-weight", "Mean weight", WEIGHT, lambda policy: mean_estimate(policy.w)),
     _of_weights("weight-p50", "Median weight", WEIGHT, lambda w: float(np.quantile(w, 0.5))),
@@ -219,7 +226,7 @@ METRICS = by_name(
         WEIGHT,
         None,
         HEALTH,
-        lambda policy: filter(None, [gamma(policy)]),
+        lambda policy: filter(None, [policy.once(gamma)]),
         needs=(PI,),
         needs_feedback=True,
         uses=(VALUE_HAT,),

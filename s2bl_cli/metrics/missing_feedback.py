@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from s2bl_cli.metrics.estimate import Estimate, Terms, Values, mean_estimate, normal_quantile
-from s2bl_cli.metrics.sample import VALUE_HAT, Floats, LoggedSample, Mask, ScoredPolicy
+from s2bl_cli.metrics.sample import PI, VALUE_HAT, Floats, LoggedSample, Mask, ScoredPolicy
 
 _SURPRISE = 3.5  # standard errors: exceeded by chance in 1 of 1,000 logs, for two means
 _SAME_WEIGHTS = 1e-5  # weights this close to 1 are those of the logging policy, except for rounding
@@ -45,7 +45,7 @@ def mismatch(policy: ScoredPolicy) -> str | None:
     is fitted, it varies less than its standard error suggests, so false warnings are rare.
     """
     sample, rows = policy.sample, policy.predicted_rows
-    if sample.known.all() or not sample.known.any():
+    if not policy.has(PI) or sample.known.all() or not sample.known.any():
         return None
     o = sample.known / (1.0 if sample.observed is None else sample.observed.astype(np.float64))
     # Subtracting the mean of g changes only the standard error.
@@ -113,13 +113,9 @@ def overturning_factor(values: Floats, weights: Floats, error: float, z: float) 
     """
     v = values if weights @ values > 0 else -values
     against = v < 0
-    # m and its error need only the sums of u, u·v, u², u²·v and u²·v² over the values against the conclusion, and over
-    # the others.
-    sums = [
-        [float(np.sum(weights[side] ** k * v[side] ** j)) for k, j in ((1, 0), (1, 1), (2, 0), (2, 1), (2, 2))]
-        for side in (against, ~against)
-    ]
-    (n0, t0, a0, b0, c0), (n1, t1, a1, b1, c1) = sums
+    # m and its error need only these sums over the values against the conclusion, and over the others.
+    n0, t0, a0, b0, c0 = _sums(weights[against], v[against])
+    n1, t1, a1, b1, c1 = _sums(weights[~against], v[~against])
 
     def end(square: float) -> float:
         """The interval's end nearer to 0, for Γ² = square: factors relative to those of the second group."""
@@ -137,3 +133,9 @@ def overturning_factor(values: Floats, weights: Floats, error: float, z: float) 
         middle = (low + high) / 2
         low, high = (middle, high) if end(middle) > 0 else (low, middle)
     return math.sqrt(high)
+
+
+def _sums(u: Floats, v: Floats) -> tuple[float, ...]:
+    """Σu, Σuv, Σu², Σu²v, Σu²v²"""
+    uv = u * v
+    return tuple(map(float, (u.sum(), uv.sum(), u @ u, u @ uv, uv @ uv)))

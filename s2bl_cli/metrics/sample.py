@@ -10,9 +10,9 @@ Values are expected rewards. Costs are converted to rewards when the rows are re
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,7 @@ LABEL, REWARD_MODEL, PI0 = "label", "q", "pi0"  # what a column may need: fields
 
 TINY = float(np.finfo(np.float32).tiny)
 
+Figure = TypeVar("Figure")
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int32]
 Mask = npt.NDArray[np.bool_]
@@ -225,6 +226,14 @@ class ScoredPolicy:
     nu: float = 0.001
     level: float = 0.95
     concerns: tuple[str, ...] = ()  # further reasons against trusting values from the log
+    _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, figure: "Callable[[ScoredPolicy], Figure]") -> "Figure":
+        """The figure of this policy. Metrics that ask for the same figure share it."""
+        if figure not in self._kept:
+            self._kept[figure] = figure(self)
+        kept: Figure = self._kept[figure]
+        return kept
 
     def has(self, column: Column) -> bool:
         return column.name in self.columns

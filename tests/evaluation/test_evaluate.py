@@ -152,12 +152,12 @@ def test_theorem_bound_is_of_the_declared_range() -> None:
 
 def _verdict(
     ess: float = 500, mean: float = 1.01, error: float = 0.03, truncated: float = 0, unsupported: float = 0,
-    concerns: tuple[str, ...] = (), carrying: float = 100, share: float = 0.1,
+    concerns: tuple[str, ...] = (), carrying: float = 100, share: float = 0.1, heavy: float = 100,
 ) -> tuple[int, str]:  # fmt: skip
     """Of 1,000 known rows; `error` is made by two influence values."""
     mean_weight = Estimate(mean, 2, error * np.array([1.0, -1.0]))
     assert mean_weight.stderr == pytest.approx(error)
-    return verdict(ess, 1000, carrying, share, mean_weight, truncated, unsupported, concerns)
+    return verdict(ess, 1000, heavy, carrying, share, mean_weight, truncated, unsupported, concerns)
 
 
 def test_health_by_hand() -> None:
@@ -242,6 +242,7 @@ def test_the_logging_policys_weights_are_in_one_bin() -> None:
         ({"ess": 100}, RELIABLE, "reliable: effective sample size 100 of 1,000, mean weight 1.01"),
         ({"ess": 60}, CAUTION, "caution: effective sample size only 60 of 1,000"),
         ({"ess": 12}, UNRELIABLE, "unreliable: effective sample size only 12.0 of 1,000"),
+        ({"heavy": 12}, CAUTION, "caution: 12 rows have nearly all of the squared weights"),
         ({"carrying": 14}, CAUTION, "caution: only 14 rows carry the estimate"),
         ({"carrying": 7}, UNRELIABLE, "unreliable: only 7 rows carry the estimate"),
         ({"carrying": 0}, CAUTION, "caution: all known rows have the same reward"),
@@ -731,6 +732,14 @@ def test_feedback_by_the_weight_is_warned_of_without_a_model(run: Run, tmp_path:
     assert _values(tmp_path / "scores.parquet", "p.safetensors")["health"] < RELIABLE
 
 
+def test_accuracies_are_computed_without_weights_if_feedback_is_missing(run: Run, tmp_path: Path) -> None:
+    write_arrays(tmp_path / "log.parquet", blobs(known=0.5), 3)
+    ran = run(
+        "evaluate", "uniform", "--logs", "log.parquet", "--metrics", "argmax-accuracy", "--split", "all", "--quiet"
+    )
+    assert (ran.code, ran.stderr) == (0, "")
+
+
 def test_rewards_that_are_known_only_if_they_are_positive_are_warned_of(run: Run, tmp_path: Path) -> None:
     """Only purchases were reported: never reliable. Written as 0, or ruled out by a declared range: no warning."""
     rng = np.random.default_rng(0)
@@ -749,6 +758,8 @@ def test_rewards_that_are_known_only_if_they_are_positive_are_warned_of(run: Run
         f"happened, or declare by --reward-range that 0 is impossible\n",
     )
     assert _values(tmp_path / "scores.parquet", "uniform")["health"] == CAUTION
+    ran = run("evaluate", "uniform", "--logs", "reported.parquet", "--metrics", "kl-sampled", "--quiet", "--force")
+    assert (ran.code, ran.stderr) == (0, "")  # divergences need no feedback
     for log, more in (("whole", ()), ("reported", ("--reward-range", "5,9"))):
         ran = run("evaluate", "uniform", "--logs", f"{log}.parquet", *words, *more)
         assert (ran.code, ran.stderr) == (0, "")
@@ -785,6 +796,37 @@ def test_mean_weight_is_reliable_where_feedback_depends_on_the_action(run: Run, 
 
 
 # --- the range of the rewards ---
+
+
+def test_scores_of_a_log_in_another_unit_are_in_that_unit(run: Run, tmp_path: Path) -> None:
+    """Rewards in euros, and in cents less 500, half of them missing: through the reward model too. The verdict and Γ
+    are the same. Only IPS does not follow an offset."""
+    rng = np.random.default_rng(0)
+    x, action = rng.standard_normal((1000, 3)), rng.integers(0, 3, 1000)
+    reward = np.where(rng.random(1000) < 0.3, np.exp(x[:, 0] + rng.standard_normal(1000)), 0) * (action + 1)
+    known = rng.random(1000) < 0.5
+    for name, unit in (("euros", reward), ("cents", 100 * reward - 500)):
+        rows = arrays_of(x.astype(np.float32), action, np.full(1000, 1 / 3), np.where(known, -unit, np.nan))
+        write_arrays(tmp_path / f"{name}.parquet", rows, 3)
+    table = rng.dirichlet(np.ones(3), 1000)
+    pq.write_table(pa.table({f"p{a}": table[:, a] for a in range(3)}), tmp_path / "policy.parquet")
+    scores = {}
+    for name in ("euros", "cents"):
+        words = ("--logs", f"{name}.parquet", "--metrics", "value,health", "--quiet", "-o", f"{name}-scores.parquet")
+        assert run("evaluate", "policy.parquet", *words).code == 0
+        rows = read_scores([str(tmp_path / f"{name}-scores.parquet")])[0].to_pylist()
+        scores[name] = {
+            row["metric"]: row for row in rows if row["policy"] == "policy.parquet" and row["label"] is None
+        }
+    for name, euros in scores["euros"].items():
+        cents = scores["cents"][name]
+        if name in HEALTH.names:
+            assert (cents["value"], cents["note"]) == (pytest.approx(euros["value"], rel=1e-3), euros["note"])
+        elif name not in ("ips", "tips", "empirical-ips"):
+            for end in ("value", "low", "high"):
+                wanted = None if euros[end] is None else pytest.approx(100 * euros[end] - 500, rel=1e-3)
+                assert cents[end] == wanted, (name, end)
+            assert cents["stderr"] == pytest.approx(100 * euros["stderr"], rel=1e-3)
 
 
 @pytest.mark.parametrize("text", ["1", "0,1,2", "a,b", "1,0", "1,1", "0,inf", "nan,1", ""])

@@ -261,9 +261,17 @@ def test_bounds_need_a_declared_range_and_say_so() -> None:
 
 
 def test_switch_dr_switches_at_the_same_weight_in_every_unit() -> None:
-    """With 0 in the range of the rewards, 50 + r would seem to be of a wide range, and t would be larger."""
-    plain, moved = (next(iter(_estimator("switch-dr").compute(_in_unit(1, offset)))).note for offset in (0.0, 1000.0))
-    assert plain == moved
+    """One row of weight 40 whose prediction is off by three times the range of the rewards: 9·40²/n² of variance is
+    more than the squared bias 40²/n² of leaving it out. With 0 in the range, rewards of 1000 to 1001 would have a wide
+    one."""
+    r, p = np.linspace(0, 1, 50), np.full(50, 0.5)
+    p[0] = 0.0125
+    for offset in (0, 1000):
+        q = r + offset
+        rows = _rows(r + offset, p, np.full(50, 0.5), q + np.where(p < 0.5, 3, 0), q)
+        (estimate,) = _estimator("switch-dr").compute(_scored(rows, q=rows.q))
+        assert estimate.note is not None
+        assert float(estimate.note.removeprefix("switches at w = ")) < 40
 
 
 @pytest.mark.parametrize("kind", ["normal", "bernstein", "bootstrap"])

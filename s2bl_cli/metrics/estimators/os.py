@@ -6,6 +6,7 @@
 
 Domain: any finite rewards, scaled to r in [0, 1] by their range; the estimate is mapped back to their unit.
 Limits: λ → ∞ is `ips` of the scaled rewards, λ → 0 is the smallest reward. ŵ is at most √λ/2.
+The interval ignores the bias that λ accepts, so it covers less often with a few large weights (docs/coverage.md).
 Source: Su et al. 2020 (there for DR).
 """
 
