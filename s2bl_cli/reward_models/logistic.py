@@ -28,7 +28,7 @@ from s2bl_cli.reward_models.reward_model import CPU, NO_FOLD, Floats, Ints
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
 _LEAST = 1e-7  # a mean value of 0 would have a logit of −∞
-_ENOUGH = 1e-5  # a Newton step that gains less per row is the last
+_ENOUGH = 1e-7  # a Newton step that gains less per row is the last
 _HALVINGS = 10
 
 
