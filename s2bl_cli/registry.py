@@ -154,8 +154,13 @@ LABEL_METRICS = Registry(
         "argmax-accuracy": Entry(
             "metrics.labels:METRICS", "share of rows in which the most probable action is the label"
         ),
-        "sampled-accuracy": Entry("metrics.labels:METRICS", "expected share of drawn actions that equal the label"),
-        "true-risk": Entry("metrics.labels:METRICS", "expected cost of drawn actions; lower is better"),
+        "sampled-accuracy": Entry(
+            "metrics.labels:METRICS", "expected share of actions drawn from the softmax that equal the label"
+        ),
+        "accuracy": Entry(
+            "metrics.labels:METRICS", "expected share of actions that equal the label, as the policy acts"
+        ),
+        "true-risk": Entry("metrics.labels:METRICS", "expected cost of the policy as it acts; lower is better"),
         "class-accuracy": Entry("metrics.labels:METRICS", "argmax accuracy in the rows of one class"),
     },
 )

@@ -15,6 +15,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from s2bl_cli.contract.acts import Act
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs.reading import LogArrays, open_logs
@@ -136,7 +137,7 @@ def train_settings(**settings: Any) -> TrainSettings:
     )
 
 
-def table_policy(path: Path, pi: npt.ArrayLike, settings: dict[str, Any] | None = None) -> Path:
+def table_policy(path: Path, pi: npt.ArrayLike, settings: dict[str, Any] | None = None, act: Act | None = None) -> Path:
     """A policy file with π(a|x) = pi[x, a] for one-hot contexts x: its weights are the logarithms."""
     table = np.asarray(pi, np.float64)  # (contexts, actions)
     contexts, actions = table.shape
@@ -151,6 +152,7 @@ def table_policy(path: Path, pi: npt.ArrayLike, settings: dict[str, Any] | None 
             "body.1.weight": np.log(table).T.astype(np.float32),
             "body.1.bias": np.zeros(actions, np.float32),
         },
+        acts=act or Act(),
     )
     write_policy(policy, str(path), force=True)
     return path

@@ -67,7 +67,7 @@ def evaluate(
     check_output(target, force=force, formats=TABLE_FORMATS)
     from s2bl_cli.evaluation.candidates import open_candidates
 
-    with open_candidates(policies) as candidates:
+    with open_candidates(policies, settings.given_act) as candidates:
         device = run.start()
         from s2bl_cli.evaluation.evaluate import evaluate_policies  # imports torch: after the quick checks
 

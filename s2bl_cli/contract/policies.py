@@ -1,8 +1,11 @@
 """The policy file: safetensors with the s2bl document in its header. Nothing is pickled.
 
-    {"kind": "policy", "version": 1, "actions": 10, "context": {"dtype", "shape"},
-     "model": "linear", "hidden": [...], "width": 64, "training": {"rows": …, "known": …}, "lineage": {...},
+    {"kind": "policy", "version": 2, "actions": 10, "context": {"dtype", "shape"},
+     "model": "linear", "hidden": [...], "width": 64, "acts": {"kind": "softmax", "temperature": 1.0},
+     "training": {"rows": …, "known": …}, "lineage": {...},
      "action_names": [...] if the log has them, "asked": {...} if hyperparameters were selected}
+
+Version 1 had no `acts`: its policies are softmaxes at temperature 1.
 
 Tensors are the network's parameters and buffers by name. They include the standardisation of the contexts, so a loaded
 policy applies the same one. This module handles arrays, not networks, and does not import torch.
@@ -14,6 +17,7 @@ from typing import Any
 
 import numpy as np
 
+from s2bl_cli.contract.acts import PLAIN, Act, decode_act
 from s2bl_cli.contract.atomic import POLICY_FORMATS
 from s2bl_cli.contract.context_spec import ContextSpec, decode_context_spec
 from s2bl_cli.contract.document import KIND_POLICY, action_names, encode_document, expect_kind, whole_number
@@ -60,6 +64,7 @@ class Policy:
     asked: Mapping[str, Any] = field(
         default_factory=dict
     )  # settings as requested, if the lineage has the selected values
+    acts: Act = PLAIN
 
     def misfit(self, actions: int, context: ContextSpec, names: tuple[str, ...], whose: str) -> str | None:
         """Like the method of `NetworkSpec`; also compares the action names, if both sides have them."""
@@ -88,6 +93,7 @@ def write_policy(policy: Policy, target: str, *, force: bool) -> None:
         "model": network.model,
         "hidden": list(network.hidden),
         "width": network.width,
+        "acts": policy.acts.encode(),
         "training": {"rows": policy.training_rows, "known": policy.training_known},
     }
     if policy.action_names:
@@ -146,4 +152,5 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
         tensors=tensors,
         action_names=action_names(document, actions, subject),
         asked=asked,
+        acts=PLAIN if document["version"] == 1 else decode_act(document.get("acts"), subject),
     )

@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from typing import Any
 
+from s2bl_cli.contract.acts import PLAIN, Act
 from s2bl_cli.contract.atomic import STANDARD_STREAM
 from s2bl_cli.contract.input_files import expand
 from s2bl_cli.contract.lineage import Source, Step, all_sources
@@ -32,6 +33,12 @@ class Candidate:
     name: str
     loaded: LoadedPolicy | None = None
     probabilities: ProbabilityFile | None = None
+    given_act: Act | None = None  # how it is to act, whatever its file says
+
+    @property
+    def acts(self) -> Act:
+        """Probabilities of another tool are drawn from, unless it is said otherwise."""
+        return self.given_act or (PLAIN if self.loaded is None else self.loaded.policy.acts)
 
     @property
     def source(self) -> Source:
@@ -46,11 +53,12 @@ class Candidate:
         """Its columns in a score. A policy without a policy file does not say how it was trained: its name is its
         method, its data the log's."""
         if self.loaded is not None:
-            return policy_facts(self.loaded)
+            return policy_facts(self.loaded, self.given_act)
         step = log.lineages[0]
         settings: dict[str, Any] = {"dataset": log.stem} if step is None else _data_settings(step)
         if self is LOGGING_CANDIDATE:
             settings["model"] = settings.get("logs.logging_model")
+        settings |= _act_settings(self.acts)
         digest = None if self.probabilities is None else self.source.sha256
         return _facts(self.name, digest, self.name.removesuffix(".parquet"), settings)
 
@@ -60,11 +68,14 @@ UNIFORM_CANDIDATE = Candidate(UNIFORM)
 
 
 @contextmanager
-def open_candidates(names: Sequence[str]) -> Iterator[list[Candidate]]:
-    """The policies by their names, each once, and the logging policy last, whether it was named or not."""
+def open_candidates(names: Sequence[str], act: Act | None = None) -> Iterator[list[Candidate]]:
+    """The policies by their names, each once, and the logging policy last, whether it was named or not.
+
+    `act`: how policies of files are to act, whatever the files say.
+    """
     with ExitStack() as stack:
         expanded = [path for name in names for path in _paths(name)]
-        candidates = [_candidate(name, stack) for name in dict.fromkeys(expanded) if name != LOGGING]
+        candidates = [_candidate(name, act, stack) for name in dict.fromkeys(expanded) if name != LOGGING]
         yield [*candidates, LOGGING_CANDIDATE]
 
 
@@ -73,17 +84,17 @@ def _paths(name: str) -> list[str]:
     return [name] if name in (LOGGING, UNIFORM, STANDARD_STREAM) else expand(name, "*.safetensors")
 
 
-def _candidate(name: str, stack: ExitStack) -> Candidate:
+def _candidate(name: str, act: Act | None, stack: ExitStack) -> Candidate:
     if name == UNIFORM:
         return UNIFORM_CANDIDATE
     if is_probability_file(name):
         file = stack.enter_context(open_probabilities(name))
-        return Candidate(file.name, probabilities=file)
-    return of_policy(read_policy(name))
+        return Candidate(file.name, probabilities=file, given_act=act)
+    return of_policy(read_policy(name), act)
 
 
-def of_policy(loaded: LoadedPolicy) -> Candidate:
-    return Candidate(loaded.name, loaded)
+def of_policy(loaded: LoadedPolicy, act: Act | None = None) -> Candidate:
+    return Candidate(loaded.name, loaded, given_act=act)
 
 
 def check_fit(candidates: Sequence[Candidate], log: Log, rows: SelectedRows) -> None:
@@ -127,8 +138,8 @@ def trained_on(candidate: Candidate, log: Log, rows: SelectedRows) -> bool:
     return bool(learned & scored)
 
 
-def policy_facts(loaded: LoadedPolicy) -> dict[str, Any]:
-    """Of a policy file: the data and the settings of its training."""
+def policy_facts(loaded: LoadedPolicy, given_act: Act | None = None) -> dict[str, Any]:
+    """Of a policy file: the data and the settings of its training, and how it acts, here or by itself."""
     policy, step = loaded.policy, loaded.policy.lineage
     rows, known, model = policy.training_rows, policy.training_known, policy.network.model
     sizes = {"rho": round(known / rows, 6), "known": known, "missing": rows - known} if rows else {}
@@ -139,8 +150,15 @@ def policy_facts(loaded: LoadedPolicy) -> dict[str, Any]:
         **_data_settings(step),
         **sizes,
         "model": model,
+        **_act_settings(given_act or policy.acts),
+        **({} if given_act is None else {"asked.act": None}),  # what `train --act auto` chose is not what is scored
     }
     return _facts(loaded.name, loaded.source.sha256, _method(trained, model), settings, step.settings.get("seed"))
+
+
+def _act_settings(act: Act) -> dict[str, Any]:
+    """Scores of a softmax at temperature 1 have no setting for it, as before policies said how they act."""
+    return {"act": None if act.is_plain else act.text}
 
 
 def _facts(policy: str, sha256: str | None, method: str, settings: dict[str, Any], seed: Any = None) -> dict[str, Any]:

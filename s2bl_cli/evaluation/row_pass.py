@@ -1,16 +1,18 @@
 """The single pass over a log's contexts, for all policies at once: it computes the columns that metrics need.
 
 A batch of contexts is converted once, for the policies, the reward model and the model of missingness alike. What is
-kept are the columns, at most 25 bytes per row and policy (`metrics/sample.py`), and 8 bytes per row for the models.
+kept are the columns, at most 29 bytes per row and policy (`metrics/sample.py`), and 8 bytes per row for the models.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from s2bl_cli.contract.acts import PLAIN, Act
 from s2bl_cli.contract.logs.arrays import LogArrays, log_arrays
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy
@@ -20,6 +22,7 @@ from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, UNIFORM_CANDIDATE,
 from s2bl_cli.evaluation.fitted_models import FittedModels
 from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.metrics.sample import Array, Column, LogBatch, LoggedSample, PolicyBatch, Probabilities
+from s2bl_cli.policies.acting import action_probabilities
 from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import PolicyNetwork, network_from, on_device
 
@@ -41,7 +44,7 @@ class PolicyBank:
     with one origin for all of them, so a batch is converted and shifted once, however many policies there are. (Not
     origin 0: features far from 0, such as times, would lose their digits in float32.)
 
-    Probabilities lie in memory as (members, actions, rows): along the rows a processor computes many at a time, along a
+    Logits lie in memory as (members, actions, rows): along the rows a processor computes many at a time, along a
     few actions it cannot, and a softmax costs more than the product.
     """
 
@@ -65,8 +68,8 @@ class PolicyBank:
             self._bias = torch.from_numpy(np.stack(biases)).to(device)  # (members, actions)
 
     @torch.no_grad()
-    def probabilities(self, batch: Tensor) -> Iterator[tuple[int, Probabilities]]:
-        """π(·|x) for contexts on the device: of which policy, and its (rows, actions)."""
+    def logits(self, batch: Tensor) -> Iterator[tuple[int, Tensor]]:
+        """For contexts on the device: of which policy, and its (actions, rows)."""
         if self._stacked:
             x = batch.flatten(1).to(torch.float32) - self._origin  # (rows, features)
             actions = self._bias.shape[1]
@@ -75,10 +78,10 @@ class PolicyBank:
                 chosen = slice(start, start + members)
                 weight, bias = self._weight[chosen].flatten(0, 1), self._bias[chosen].flatten()
                 logits = torch.addmm(bias[:, None], weight, x.T)
-                yield from zip(self._stacked[chosen], _softmax(logits.view(-1, actions, len(x))), strict=True)
+                yield from zip(self._stacked[chosen], logits.view(-1, actions, len(x)), strict=True)
         for i, network in self._alone.items():
             parts = [network(part) for part in torch.split(batch, _NETWORK_ROWS_AT_ONCE)]
-            yield i, _softmax(torch.cat(parts).T[None])[0]
+            yield i, torch.cat(parts).T
 
 
 def write_columns(
@@ -125,12 +128,11 @@ def write_columns(
         if observed is not None and models.observation is not None:
             observed[span] = models.observation.probability(context, arrays.action, fold)
         measured = [column for column in columns if batch.has(column.needs)]
-        for i, pi in _probabilities(candidates, bank, readers, context, batch):
-            if not np.isfinite(pi.sum()):
+        for i, policy_batch in _policy_batches(candidates, bank, readers, context, batch):
+            if not np.isfinite(policy_batch.pi.sum()):
                 raise ContractError(
                     f"{candidates[i].name}: its probabilities on {log.name} are not numbers; train the policy again"
                 )
-            policy_batch = PolicyBatch(pi, batch)
             for column in measured:
                 values = column.values(policy_batch)
                 if values is not None:
@@ -152,28 +154,38 @@ def _batches(log: Log, rows: SelectedRows, at_once: int) -> Iterator[tuple[slice
             selected += batch.rows
 
 
-def _probabilities(
+def _policy_batches(
     candidates: Sequence[Candidate],
     bank: PolicyBank,
     readers: dict[int, ProbabilityReader],
     context: Tensor,
     batch: LogBatch,
-) -> Iterator[tuple[int, Probabilities]]:
-    """Which candidate, and its (rows, actions); empty of a logging policy whose π₀ the log does not store."""
-    yield from bank.probabilities(context)
+) -> Iterator[tuple[int, PolicyBatch]]:
+    """Which candidate, and its probabilities; empty of a logging policy whose π₀ the log does not store."""
+    for i, logits in bank.logits(context):
+        yield i, _acting(logits, candidates[i].acts, batch)
     rows, actions = len(batch.action), len(batch.never_logged)
     for i, candidate in enumerate(candidates):
         if i in readers:
-            yield i, readers[i].read(rows)
+            given = readers[i].read(rows)
+            yield i, _acting(torch.from_numpy(given).log().T, candidate.acts, batch, given)
         elif candidate is UNIFORM_CANDIDATE:
-            yield i, np.broadcast_to(np.float32(1 / actions), (rows, actions))
+            yield i, PolicyBatch(np.broadcast_to(np.float32(1 / actions), (rows, actions)), batch)
         elif candidate is LOGGING_CANDIDATE:
-            yield i, batch.pi0
+            yield i, PolicyBatch(batch.pi0, batch)
 
 
-def _softmax(logits: Tensor) -> Probabilities:
-    """Of (members, actions, rows): (members, rows, actions)."""
-    return torch.softmax(logits, dim=1).cpu().numpy().transpose(0, 2, 1)
+@torch.no_grad()
+def _acting(logits: Tensor, act: Act, batch: LogBatch, given: Probabilities | None = None) -> PolicyBatch:
+    """`logits`: (actions, rows); `given`: the probabilities that they are the logarithms of, (rows, actions)."""
+
+    def probabilities(act: Act) -> Probabilities:
+        if given is not None and act.is_plain:
+            return given
+        pi: Probabilities = action_probabilities(logits, act, dim=0).cpu().numpy().T
+        return pi
+
+    return PolicyBatch(probabilities(act), batch, None if act.is_plain else partial(probabilities, PLAIN))
 
 
 def _folded(network: PolicyNetwork, origin: Array) -> tuple[Array, Array]:

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from s2bl_cli.contract.acts import CHOICES, Act, parse_act
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.registry import METRIC_GROUPS, METRICS
 from s2bl_cli.settings import Between, check_settings, low_and_high, setting
@@ -42,6 +43,11 @@ class EvaluateSettings:
         metavar="LOW,HIGH",
         panel=MODEL_PANEL,
     )
+    act: str | None = setting(
+        None,
+        f"How policies act: {CHOICES} (default: as each policy file says)",
+        metavar="ACT",
+    )
     missing_model: bool = setting(False, "Correct for feedback that is missing depending on context and action")
     model_folds: int = setting(
         5,
@@ -56,7 +62,7 @@ class EvaluateSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        _ = self.chosen
+        _ = self.chosen, self.given_act
         declared = self.declared_range
         asked = [f"--interval {self.interval}"] if self.interval == "bernstein" else []
         asked += [f"--metrics {word}" for word in self._words if word == "theorem1-bound"]
@@ -69,6 +75,10 @@ class EvaluateSettings:
     @property
     def declared_range(self) -> tuple[float, float] | None:
         return None if self.reward_range is None else low_and_high("reward_range", self.reward_range)
+
+    @property
+    def given_act(self) -> Act | None:
+        return None if self.act is None else parse_act(self.act)
 
     @property
     def _words(self) -> list[str]:

@@ -4,7 +4,9 @@ from collections.abc import Iterator, Sequence
 from itertools import groupby
 
 from s2bl_cli.contract.scores import Score
+from s2bl_cli.contract.settings_text import decode_settings
 
+ACCURACY = "accuracy"  # of the policy as it acts
 _ACCURACIES = ("argmax-accuracy", "sampled-accuracy")
 _VALUES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for the value
 
@@ -13,7 +15,9 @@ def summary_lines(scores: Sequence[Score]) -> Iterator[str]:
     for _, group in groupby(scores, key=lambda score: (score.policy, score.policy_sha256, score.log, score.log_sha256)):
         rows = list(group)
         by_metric = {score.metric: score for score in rows if score.label is None}
-        parts = [_with_error(by_metric[name]) for name in _ACCURACIES if name in by_metric]
+        act = decode_settings(rows[0].settings, rows[0].policy).get("act")  # none for the softmax
+        accuracies = _ACCURACIES if act is None else (ACCURACY, *_ACCURACIES)
+        parts = [_with_error(by_metric[name]) for name in accuracies if name in by_metric]
         values = [by_metric[name] for name in _VALUES if name in by_metric]
         if [score.metric for score in values[:2]] == ["ppi-dr", "dr"] and values[0].rows == values[1].rows:
             # No row without feedback: the two are the same.
@@ -23,7 +27,8 @@ def summary_lines(scores: Sequence[Score]) -> Iterator[str]:
             parts.append(str(by_metric["health"].note))
         shown = parts or [_with_error(score) for score in by_metric.values()][:3]
         if shown:
-            yield f"{rows[0].policy} on {rows[0].log}: {'; '.join(shown)}"
+            policy = rows[0].policy if act is None else f"{rows[0].policy} ({act})"
+            yield f"{policy} on {rows[0].log}: {'; '.join(shown)}"
 
 
 def _with_error(score: Score) -> str:

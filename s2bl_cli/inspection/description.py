@@ -147,6 +147,7 @@ def _describe_policy(console: Console, policy: PolicyFacts) -> None:
             "model": policy.model + hidden,
             "actions": f"{policy.actions:,}{names}",
             "context": str(policy.context),
+            "acts by": policy.acts,
             "parameters": f"{policy.parameters:,}",
             "trained on": f"{policy.training_rows:,} rows, {policy.training_known:,} of them with known feedback",
             "sha256": policy.sha256,

@@ -33,6 +33,7 @@ class PolicyFacts:
     actions: int
     action_names: list[str]  # of the first MAX_LISTED_ACTIONS actions; empty if the log had none
     context: ContextSpec
+    acts: str  # softmax, argmax, temperature=T or epsilon=E
     parameters: int  # number of learned values, without standardisation and statistics
     tensors: list[TensorFacts]
     training_rows: int
@@ -53,6 +54,7 @@ def inspect_policy(file: InputFile, version: int | None) -> PolicyFacts:
         actions=network.actions,
         action_names=[one_line(name, 200) for name in policy.action_names[:MAX_LISTED_ACTIONS]],
         context=network.context,
+        acts=policy.acts.text,
         parameters=sum(tensor.size for name, tensor in policy.tensors.items() if _is_learned(name)),
         tensors=[
             TensorFacts(one_line(name, 60), str(tensor.dtype), list(tensor.shape))

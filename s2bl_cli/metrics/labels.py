@@ -1,8 +1,9 @@
 """Metrics with labels y, the true class of each row.
 
     argmax-accuracy     mean 1[argmax_a π(a|x) = y]: the paper's "accuracy", of the deterministic policy
-    sampled-accuracy    mean π(y|x): the expected share of drawn actions that are right
-    true-risk           mean Σ_a π(a|x) c(a, x): the expected cost of drawn actions
+    sampled-accuracy    mean π(y|x) of the softmax at temperature 1: the expected share of drawn actions that are right
+    accuracy            mean π(y|x) of the policy as it acts
+    true-risk           mean Σ_a π(a|x) c(a, x) of the policy as it acts: its expected cost
     class-accuracy      argmax accuracy in the rows of one class
 
 For the logging policy, only its draws are known. The share of logged actions that equal the label is an unbiased
@@ -15,7 +16,7 @@ import numpy as np
 
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
 from s2bl_cli.metrics.metric import LABELS, PERCENT, PLAIN, Metric, by_name, mean_of
-from s2bl_cli.metrics.sample import CORRECT, SAMPLED, LoggedSample, ScoredPolicy
+from s2bl_cli.metrics.sample import ACTED, CORRECT, SAMPLED, LoggedSample, ScoredPolicy
 
 
 def label_rewards(sample: LoggedSample) -> tuple[float, float] | None:
@@ -41,7 +42,7 @@ def _true_risk(policy: ScoredPolicy) -> Iterable[Estimate]:
         0.0 - reward for reward in rewards
     )  # costs again; 0 − x avoids −0.0, which would be printed with a sign
     note = f"cost {right:g} for the label, {wrong:g} for other actions"
-    yield mean_estimate(wrong + (right - wrong) * policy.values(SAMPLED), note=note)
+    yield mean_estimate(wrong + (right - wrong) * policy.values(ACTED), note=note)
 
 
 def _class_accuracy(policy: ScoredPolicy) -> Iterable[Estimate]:
@@ -52,6 +53,7 @@ def _class_accuracy(policy: ScoredPolicy) -> Iterable[Estimate]:
 METRICS = by_name(
     Metric("argmax-accuracy", "Argmax accuracy", PERCENT, "high", LABELS, mean_of(CORRECT), needs=(CORRECT,)),
     Metric("sampled-accuracy", "Sampled accuracy", PERCENT, "high", LABELS, mean_of(SAMPLED), needs=(SAMPLED,)),
-    Metric("true-risk", "True risk", PLAIN, "low", LABELS, _true_risk, needs=(SAMPLED,), needs_feedback=True),
+    Metric("accuracy", "Accuracy", PERCENT, "high", LABELS, mean_of(ACTED), needs=(ACTED,)),
+    Metric("true-risk", "True risk", PLAIN, "low", LABELS, _true_risk, needs=(ACTED,), needs_feedback=True),
     Metric("class-accuracy", "Accuracy by class", PERCENT, "high", LABELS, _class_accuracy, needs=(CORRECT,)),
 )

@@ -3,8 +3,10 @@
 Columns need π(·|x) of all actions, which does not fit in memory for all rows at once. A single pass over the log
 computes the columns that the requested metrics need, batch by batch, and keeps them.
 
-Memory per row and policy: 4 bytes for each of `pi`, `value_hat`, `sampled`, `kl`, `reverse_kl` and `unsupported`, and 1
-for `correct`, so at most 25; 12 for a log without labels and without π₀.
+Memory per row and policy: 4 bytes for each of `pi`, `value_hat`, `acted`, `sampled`, `kl`, `reverse_kl` and
+`unsupported`, and 1 for `correct`, so at most 29; 12 for a log without labels and without π₀.
+
+π is the policy as it acts (`contract/acts.py`), except in `correct` and `sampled`: argmax and softmax by their names.
 
 Values are expected rewards. Costs are converted to rewards when the rows are read: r = −c.
 """
@@ -66,8 +68,14 @@ class LogBatch:
 class PolicyBatch:
     """The same rows, with one policy's probabilities."""
 
-    pi: Probabilities  # (rows, actions); empty for a policy of which only the draws are known
+    pi: Probabilities  # (rows, actions), as it acts; empty for a policy of which only the draws are known
     log: LogBatch
+    plain: Callable[[], Probabilities] | None = None  # the softmax at temperature 1; None: that is how it acts
+
+    @cached_property
+    def softmax(self) -> Probabilities:
+        """(rows, actions)"""
+        return self.pi if self.plain is None else self.plain()
 
     @cached_property
     def log_ratio(self) -> Array:
@@ -99,11 +107,19 @@ PI = Column("pi", lambda rows: rows.pi[rows.log.index, rows.log.action], of_draw
 VALUE_HAT = Column("value_hat", lambda rows: np.einsum("ra,ra->r", rows.pi, rows.log.q), REWARD_MODEL)
 
 # whether the likeliest action is the label; ties go to the smallest action
-CORRECT = Column("correct", lambda rows: rows.pi.argmax(axis=1) == rows.log.label, LABEL, dtype=np.bool_)
+CORRECT = Column("correct", lambda rows: rows.softmax.argmax(axis=1) == rows.log.label, LABEL, dtype=np.bool_)
 
-# π(y|x) of the label; of draws, whether the logged action is the label
+# π(y|x) of the label, by the softmax at temperature 1; of draws, whether the logged action is the label
 SAMPLED = Column(
     "sampled",
+    lambda rows: rows.softmax[rows.log.index, rows.log.label],
+    LABEL,
+    of_draws=lambda log: log.action == log.label,
+)
+
+# the same of the policy as it acts
+ACTED = Column(
+    "acted",
     lambda rows: rows.pi[rows.log.index, rows.log.label],
     LABEL,
     of_draws=lambda log: log.action == log.label,

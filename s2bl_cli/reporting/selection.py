@@ -86,7 +86,8 @@ def _distinct(frame: pl.DataFrame) -> pl.DataFrame:
     """Scores of the same policy on the same rows count once. It is an error if they differ."""
     # Policies are identified by their digest, else by their name.
     identified = frame.with_columns(_identity=pl.coalesce("policy_sha256", "policy"))
-    scored = ["_identity", "method", "log_sha256", "split", "metric", "label"]
+    as_scored = [name for name in ("act", "baseline") if name in frame.columns]  # of one policy on the same rows
+    scored = ["_identity", "method", "log_sha256", "split", "metric", "label", *as_scored]
     difference = (pl.col("value").max() - pl.col("value").min()).over(scored)
     allowed = (
         pl.when(pl.col("interval") == BIN).then(_SAME_SHARE).otherwise(_SAME * pl.col("value").abs().max().over(scored))

@@ -375,9 +375,12 @@ def test_a_log_is_no_policy_and_a_policy_no_log(tmp_path, write_log):
         pass
 
 
-BODY = {"actions", "context", "hidden", "model", "training", "width"}
+BODY = {"actions", "acts", "context", "hidden", "model", "training", "width"}
 BAD_POLICIES = {
-    "kind": ({"kind": "logs"}, "it is a logs file, but a policy file is needed here (made by s2bl train)"),
+    "kind": (
+        {"kind": "logs", "version": 1},
+        "it is a logs file, but a policy file is needed here (made by s2bl train)",
+    ),
     "model": ({"model": ["linear"]}, "model in its document must be a name, found ['linear']"),
     "hidden": ({"hidden": [8, 0]}, "hidden in its document must be layer widths, found [8, 0]"),
     "hidden, absurd": ({"hidden": [1 << 30]}, "hidden in its document must be layer widths, found [1073741824]"),
@@ -390,6 +393,7 @@ BAD_POLICIES = {
     ),
     "width": ({"width": 0}, "width in its document must be a whole number in [1, 16384], found 0"),
     "actions": ({"actions": 0}, "actions in its document must be a whole number in [1, 16777216], found 0"),
+    "acts": ({"acts": {"kind": "epsilon", "epsilon": 2}}, "epsilon in its document must be in [0, 1], found 2"),
     "context": ({"context": None}, "context dtype must be one of uint8, float32, found 'None'"),
 }
 

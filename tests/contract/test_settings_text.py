@@ -42,7 +42,7 @@ def _version(name: str) -> int:
 
 
 def test_every_version_of_scores_and_histories_has_a_golden_file() -> None:
-    assert {"logs": 1, "policy": 1, "scores": 2, "history": 2, "checkpoint": VERSIONS["checkpoint"]} == VERSIONS
+    assert {"logs": 1, "policy": 2, "scores": 2, "history": 2, "checkpoint": VERSIONS["checkpoint"]} == VERSIONS
     for kind in ("scores", "history"):
         versions = range(1, VERSIONS[kind] + 1)
         assert [_version(f"{kind}-v{version}.parquet") for version in versions] == list(versions)

@@ -14,6 +14,7 @@ import torch
 from learning_fixtures import CPU, arrays_of, blobs, default_device_elsewhere, one_hot, table_policy, write_arrays
 from repository import ROOT
 
+from s2bl_cli.contract.acts import parse_act
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.lineage import Step, command_lines
 from s2bl_cli.contract.logs.reading import LogArrays
@@ -35,6 +36,7 @@ from s2bl_cli.metrics.health import (
     weight_shares,
 )
 from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, UNSUPPORTED, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
+from s2bl_cli.policies.acting import action_probabilities
 from s2bl_cli.policies.network import build_network, network_from, network_tensors
 from s2bl_cli.registry import ESTIMATORS, HEALTH, LABEL_METRICS, METRIC_GROUPS, METRICS
 
@@ -292,12 +294,12 @@ def test_stacked_policies_are_each_alone(shift: float, at_once: int, monkeypatch
     policies = [_linear("a", 0, shift=shift), _linear("m", 1, shift=shift, model="mlp"), _linear("b", 2, shift=shift)]
     context = (shift + np.random.default_rng(3).standard_normal((7, 5))).astype(np.float32)
     bank = PolicyBank(dict(enumerate(policies)), CPU)
-    found = dict(bank.probabilities(torch.from_numpy(context)))
+    found = dict(bank.logits(torch.from_numpy(context)))
     assert sorted(found) == [0, 1, 2]
     for i, one in enumerate(policies):
         network = network_from(one.policy.network, one.policy.tensors, one.name).eval()
         wanted = torch.softmax(network(torch.from_numpy(context)), dim=1).detach().numpy()
-        assert found[i] == pytest.approx(wanted, abs=2e-4 if shift else 1e-6)
+        assert torch.softmax(found[i], dim=0).T.numpy() == pytest.approx(wanted, abs=2e-4 if shift else 1e-6)
 
 
 def test_weights_that_cannot_be_folded_are_left_as_they_are() -> None:
@@ -306,15 +308,16 @@ def test_weights_that_cannot_be_folded_are_left_as_they_are() -> None:
     policy.policy.tensors["scale"][:] = 1e38
     policy.policy.tensors["body.1.weight"][:] *= 100
     contexts = torch.from_numpy(np.tile(policy.policy.tensors["shift"], (2, 1)))
-    ((_, pi),) = PolicyBank({0: policy}, CPU).probabilities(contexts)
-    assert np.isfinite(pi).all()
+    ((_, logits),) = PolicyBank({0: policy}, CPU).logits(contexts)
+    assert torch.isfinite(logits).all()
 
 
 def test_a_bank_computes_on_the_device_that_is_given() -> None:
     bank = PolicyBank({0: _linear("a", 0), 1: _linear("m", 1, model="mlp")}, CPU)
     contexts = torch.zeros(2, 5)
     with default_device_elsewhere():
-        assert len(list(bank.probabilities(contexts))) == 2
+        for _, logits in bank.logits(contexts):
+            assert action_probabilities(logits, parse_act("epsilon=0.1"), dim=0).shape == (3, 2)
 
 
 # --- policies of every kind ---
@@ -519,10 +522,10 @@ def test_columns_of_all_metrics_are_as_small_as_the_docs_say() -> None:
     metrics = [METRICS.load(name) for name in METRICS.names]
     columns = {column.name: column for metric in metrics for column in (*metric.needs, *metric.uses)}
     sizes = {name: np.dtype(column.dtype).itemsize for name, column in columns.items()}
-    assert sum(sizes.values()) == 25
+    assert sum(sizes.values()) == 29
     assert sum(sizes[name] for name, column in columns.items() if column.needs in (None, "q")) == 12
     told = " ".join((ROOT / "docs" / "evaluate.md").read_text().split())
-    assert "That is at most 25 bytes, and 12 for a log without labels and without `pi0`." in told
+    assert "That is at most 29 bytes, and 12 for a log without labels and without `pi0`." in told
 
 
 def test_metrics_are_chosen_by_name_and_group() -> None:
@@ -535,7 +538,7 @@ def test_metrics_are_chosen_by_name_and_group() -> None:
 @pytest.mark.parametrize(
     ("word", "hint"),
     [
-        ("accuracy", "; did you mean class-accuracy?"),
+        ("accuracies", "; did you mean accuracy?"),
         ("snisp", "; did you mean snips?"),
         ("devergence", "; did you mean divergence?"),
         ("foo", ""),

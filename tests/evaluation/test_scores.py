@@ -145,6 +145,7 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     learned, logging = _values(scores, "p.safetensors"), _values(scores, LOGGING_POLICY)
     assert (learned["argmax-accuracy"], learned["sampled-accuracy"]) == ((0.5, 4), (0.65, 4))
     assert (logging["argmax-accuracy"], logging["sampled-accuracy"]) == ((0.5, 4), (0.625, 4))
+    assert (learned["accuracy"], logging["accuracy"]) == ((0.65, 4), (0.625, 4))
     assert (learned["true-risk"], logging["true-risk"]) == ((-0.65, 4), (-0.625, 4))
     by_class = [(s.label, s.value, s.rows) for s in scores if s.metric == "class-accuracy" and s.policy_sha256]
     assert by_class == [(0, 1.0, 2), (1, 0.0, 2)]
@@ -180,7 +181,7 @@ def test_many_policies_in_one_pass_are_each_alone(tmp_path: Path) -> None:
     together = _scores(log, *policies)
     alone = [score for policy in policies for score in _scores(log, policy) if score.policy != LOGGING_POLICY]
     assert [score for score in together if score.policy != LOGGING_POLICY] == alone
-    assert len(alone) == 4 * (3 + 2)  # three over all rows, one for each of two classes
+    assert len(alone) == 4 * (4 + 2)  # four over all rows, one for each of two classes
     assert len({score.value for score in alone if score.metric == "sampled-accuracy"}) == 4
 
 
@@ -386,10 +387,10 @@ def test_scores_tell_where_policy_and_log_come_from(run: Callable[..., Any], tmp
     rows = table.to_pylist()
     learned = [row for row in rows if row["policy"] == "p.safetensors"]
     logging = [row for row in rows if row["policy"] == LOGGING_POLICY]
-    measured = ["argmax-accuracy", "sampled-accuracy", "true-risk", *["class-accuracy"] * 10, "ips"]
+    measured = ["argmax-accuracy", "sampled-accuracy", "accuracy", "true-risk", *["class-accuracy"] * 10, "ips"]
     assert [row["metric"] for row in learned] == measured
-    assert [row["label"] for row in learned] == [None] * 3 + list(range(10)) + [None]
-    assert [row["metric"] for row in logging] == ["sampled-accuracy", "true-risk", "ips"]
+    assert [row["label"] for row in learned] == [None] * 4 + list(range(10)) + [None]
+    assert [row["metric"] for row in logging] == ["sampled-accuracy", "accuracy", "true-risk", "ips"]
     log_digest = _digest(tmp_path / "logs.parquet")
     for row in learned:
         expected = {
@@ -416,7 +417,8 @@ def test_scores_tell_where_policy_and_log_come_from(run: Callable[..., Any], tmp
     assert [source.role for source in lineages[0].inputs] == ["policy", "logs"]
     assert lineages[0].settings == {
         "split": "auto", "metrics": "labels,ips", "interval": "normal", "level": 0.95, "nu": 0.001,
-        "reward-range": None, "missing-model": False, "model-folds": 5, "bootstrap-samples": 1000, "seed": 0,
+        "reward-range": None, "act": None, "missing-model": False, "model-folds": 5, "bootstrap-samples": 1000,
+        "seed": 0,
     }  # fmt: skip
 
 

@@ -379,7 +379,7 @@ def test_a_policy(tmp_path: Path) -> None:
     path = tmp_path / "policy.safetensors"
     write_policy(a_policy(), str(path), force=False)
     found = facts(path)
-    assert (found["kind"], found["version"], found["model"], found["actions"]) == ("policy", 1, "linear", 4)
+    assert (found["kind"], found["version"], found["model"], found["actions"]) == ("policy", 2, "linear", 4)
     assert found["context"] == {"dtype": "uint8", "shape": [1, 4, 4], "names": []}
     assert (found["training_rows"], found["training_known"]) == (900, 300)
     assert found["parameters"] == 4 * 16 + 4
@@ -390,6 +390,7 @@ def test_a_policy(tmp_path: Path) -> None:
     assert found["lineages"][0][-1] == "s2bl train --lam 0.1 --reg wce 2-mask.parquet -o policy.safetensors"
     text = said(path)
     assert "trained on  900 rows, 300 of them with known feedback\n" in text
+    assert "acts by     softmax\n" in text
     assert "parameters  68\n" in text
     assert "body.1.weight        float32  4×16\n" in text
 
@@ -594,7 +595,8 @@ def test_files_of_all_kinds_at_once(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in said(*names, "--json").splitlines()]
     assert [line["kind"] for line in lines] == ["logs", "policy", "policy"]
     assert lines[0]["rows"] == 20
-    assert said(*names).count("contract version 1") == 3
+    assert said(*names).count("contract version 1") == 1
+    assert said(*names).count("contract version 2") == 2
 
 
 def test_a_folder_of_policies_and_other_files(tmp_path: Path) -> None:
