@@ -67,11 +67,11 @@ def evaluate(
     check_output(target, force=force, formats=TABLE_FORMATS)
     from s2bl_cli.evaluation.candidates import open_candidates
 
-    with open_candidates(policies, settings.given_act) as candidates:
+    with open_candidates(policies, settings.given_act, settings.compare_to) as (candidates, baseline):
         device = run.start()
         from s2bl_cli.evaluation.evaluate import evaluate_policies  # imports torch: after the quick checks
 
-        evaluation, lineage = evaluate_policies(candidates, logs, columns, settings, device, console.progress)
+        evaluation, lineage = evaluate_policies(candidates, baseline, logs, columns, settings, device, console.progress)
     write_scores(evaluation.scores, lineage, target, force=force)
     from s2bl_cli.evaluation.summary import summary_lines
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeGuard
 
 from s2bl_cli import __version__
@@ -154,7 +154,7 @@ def command_lines(step: Step, role: str = "logs") -> list[str]:
                 inputs = inputs_of(source.step)
                 # Named after the line number, which is known once the inputs' lines are added: output names are unique.
                 output = f"{len(lines) + 1}-{source.step.command}.{_suffix(source.role)}"
-                lines.append(_command_line(source.step, inputs, output))
+                lines.append(line_of(source.step, inputs, output))
                 names[source.sha256] = output
         return names[source.sha256]
 
@@ -162,8 +162,14 @@ def command_lines(step: Step, role: str = "logs") -> list[str]:
         # Without duplicates: another tool's files are all named after their folder.
         return list(dict.fromkeys((source.role, name_of(source)) for source in step.inputs))
 
+    def line_of(step: Step, inputs: list[tuple[str, str]], output: str) -> str:
+        # A setting that is an input file, such as --compare-to, is recorded by its digest.
+        settings = {flag: names.get(value, value) if isinstance(value, str) else value
+                    for flag, value in step.settings.items()}  # fmt: skip
+        return _command_line(replace(step, settings=settings), inputs, output)
+
     final = "policy.safetensors" if "policy" in (role, _MAKES.get(step.command)) else "out.parquet"
-    lines.append(_command_line(step, inputs_of(step), final))
+    lines.append(line_of(step, inputs_of(step), final))
     return lines
 
 

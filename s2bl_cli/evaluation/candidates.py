@@ -2,10 +2,12 @@
 a score that their lineages have: what was trained on which data, and how."""
 
 import hashlib
+import os
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from s2bl_cli.contract.acts import PLAIN, Act
@@ -19,11 +21,14 @@ from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.contract.settings_text import encode_settings, named_settings, step_settings, train_settings
 from s2bl_cli.errors import ContractError, one_line
 from s2bl_cli.evaluation.selection import SelectedRows
+from s2bl_cli.evaluation.settings import LOGGING
 from s2bl_cli.objectives.methods import method_name
 
-LOGGING = "logging"  # as a policy's name on the command line
 UNIFORM = "uniform"  # the policy that draws every action equally often
+NO_BASELINE = "none"  # compares with nothing
 SUPERVISED = "supervised"  # the method of a policy that make-logs fitted to labels
+
+_WORDS = (LOGGING, UNIFORM, STANDARD_STREAM)  # that are not the names of files
 
 
 @dataclass(frozen=True)
@@ -49,16 +54,16 @@ class Candidate:
         word = UNIFORM if self.name == UNIFORM else LOGGING
         return Source("policy", hashlib.sha256(word.encode()).hexdigest(), word)
 
-    def facts(self, log: Log) -> dict[str, Any]:
-        """Its columns in a score. A policy without a policy file does not say how it was trained: its name is its
-        method, its data the log's."""
+    def facts(self, log: Log, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
+        """Its columns in a score, with `more` settings. A policy without a policy file does not say how it was
+        trained: its name is its method, its data the log's."""
         if self.loaded is not None:
-            return policy_facts(self.loaded, self.given_act)
+            return policy_facts(self.loaded, self.given_act, more)
         step = log.lineages[0]
         settings: dict[str, Any] = {"dataset": log.stem} if step is None else _data_settings(step)
         if self is LOGGING_CANDIDATE:
             settings["model"] = settings.get("logs.logging_model")
-        settings |= _act_settings(self.acts)
+        settings |= {**_act_settings(self.acts), **(more or {})}
         digest = None if self.probabilities is None else self.source.sha256
         return _facts(self.name, digest, self.name.removesuffix(".parquet"), settings)
 
@@ -68,33 +73,78 @@ UNIFORM_CANDIDATE = Candidate(UNIFORM)
 
 
 @contextmanager
-def open_candidates(names: Sequence[str], act: Act | None = None) -> Iterator[list[Candidate]]:
-    """The policies by their names, each once, and the logging policy last, whether it was named or not.
+def open_candidates(
+    names: Sequence[str], act: Act | None = None, compare_to: str = LOGGING
+) -> Iterator[tuple[list[Candidate], Candidate | None]]:
+    """The policies by their names, each once, and the logging policy last, whether it was named or not; and the one of
+    them that the others are compared with, which is scored even if it was not named.
 
     `act`: how policies of files are to act, whatever the files say.
     """
+    paths = [path for name in names for path in _paths(name)]
+    baseline = _baseline_path(compare_to, paths)
+    paths = [path for path in _without_repetitions([*paths, *baseline]) if path != LOGGING]
     with ExitStack() as stack:
-        expanded = [path for name in names for path in _paths(name)]
-        candidates = [_candidate(name, act, stack) for name in dict.fromkeys(expanded) if name != LOGGING]
-        yield [*candidates, LOGGING_CANDIDATE]
+        files = [path for path in paths if path not in _WORDS]
+        shown = dict(zip(files, _distinguishing_names(files), strict=True))
+        candidates = {path: _candidate(path, shown.get(path, path), act, stack) for path in paths}
+        candidates[LOGGING] = LOGGING_CANDIDATE
+        yield list(candidates.values()), candidates[baseline[0]] if baseline else None
 
 
 def _paths(name: str) -> list[str]:
     """The files of a folder or glob. Words and - stay as they are."""
-    return [name] if name in (LOGGING, UNIFORM, STANDARD_STREAM) else expand(name, "*.safetensors")
+    return [name] if name in _WORDS else expand(name, "*.safetensors")
 
 
-def _candidate(name: str, act: Act | None, stack: ExitStack) -> Candidate:
-    if name == UNIFORM:
+def _baseline_path(compare_to: str, paths: Sequence[str]) -> list[str]:
+    """The path of the baseline, as in `paths` if it is one of them; none for `none`."""
+    if compare_to == NO_BASELINE:
+        return []
+    same = [path for path in paths if path not in _WORDS and _is_same(path, compare_to)]
+    return same[:1] or [compare_to]
+
+
+def _is_same(path: str, other: str) -> bool:
+    return path == other or (os.path.exists(other) and os.path.realpath(path) == os.path.realpath(other))
+
+
+def _without_repetitions(paths: Sequence[str]) -> list[str]:
+    by_file = {path if path in _WORDS else os.path.realpath(path): path for path in reversed(paths)}
+    return [path for path in dict.fromkeys(paths) if path in by_file.values()]
+
+
+def _distinguishing_names(paths: Sequence[str]) -> list[str]:
+    """The files' names, with as many of their folders as distinguish files of one name."""
+    parts = [Path(os.path.realpath(path)).parts for path in paths]
+    names = []
+    for own in parts:
+        others = [other for other in parts if other is not own]
+        depth = next(n for n in range(1, len(own) + 1) if all(other[-n:] != own[-n:] for other in others))
+        names.append(one_line("/".join(own[-depth:]), 255))
+    return names
+
+
+def _candidate(path: str, name: str, act: Act | None, stack: ExitStack) -> Candidate:
+    """`name` is that of its scores."""
+    if path == UNIFORM:
         return UNIFORM_CANDIDATE
-    if is_probability_file(name):
-        file = stack.enter_context(open_probabilities(name))
-        return Candidate(file.name, probabilities=file, given_act=act)
-    return of_policy(read_policy(name), act)
+    if is_probability_file(path):
+        return Candidate(name, probabilities=stack.enter_context(open_probabilities(path)), given_act=act)
+    loaded = read_policy(path)
+    return of_policy(loaded if path == STANDARD_STREAM else replace(loaded, name=name), act)
 
 
 def of_policy(loaded: LoadedPolicy, act: Act | None = None) -> Candidate:
     return Candidate(loaded.name, loaded, given_act=act)
+
+
+def recorded_baseline(baseline: Candidate | None) -> str:
+    """The baseline in a lineage: a word, or the digest of the policy's file, which is one of the inputs."""
+    if baseline is None:
+        return NO_BASELINE
+    file = baseline.loaded or baseline.probabilities
+    return baseline.source.sha256 if file is not None else str(baseline.source.name)
 
 
 def check_fit(candidates: Sequence[Candidate], log: Log, rows: SelectedRows) -> None:
@@ -138,7 +188,9 @@ def trained_on(candidate: Candidate, log: Log, rows: SelectedRows) -> bool:
     return bool(learned & scored)
 
 
-def policy_facts(loaded: LoadedPolicy, given_act: Act | None = None) -> dict[str, Any]:
+def policy_facts(
+    loaded: LoadedPolicy, given_act: Act | None = None, more: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
     """Of a policy file: the data and the settings of its training, and how it acts, here or by itself."""
     policy, step = loaded.policy, loaded.policy.lineage
     rows, known, model = policy.training_rows, policy.training_known, policy.network.model
@@ -152,6 +204,7 @@ def policy_facts(loaded: LoadedPolicy, given_act: Act | None = None) -> dict[str
         "model": model,
         **_act_settings(given_act or policy.acts),
         **({} if given_act is None else {"asked.act": None}),  # what `train --act auto` chose is not what is scored
+        **(more or {}),
     }
     return _facts(loaded.name, loaded.source.sha256, _method(trained, model), settings, step.settings.get("seed"))
 

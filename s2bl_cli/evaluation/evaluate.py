@@ -5,7 +5,7 @@ models are needed, once more before that, for the sample they are fitted on.
 """
 
 import math
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
@@ -16,16 +16,24 @@ from s2bl_cli.contract.logs.columns import LogColumns
 from s2bl_cli.contract.logs.reading import Log, open_logs
 from s2bl_cli.contract.scores import BIN, Score
 from s2bl_cli.errors import ContractError
-from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, Candidate, check_fit, trained_on
+from s2bl_cli.evaluation.candidates import (
+    LOGGING_CANDIDATE,
+    Candidate,
+    check_fit,
+    recorded_baseline,
+    trained_on,
+)
+from s2bl_cli.evaluation.comparison import Baseline, verdict_score
 from s2bl_cli.evaluation.fitted_models import fit_models
 from s2bl_cli.evaluation.row_pass import Advance, write_columns
 from s2bl_cli.evaluation.selection import SelectedRows, select_rows, with_declared_range
 from s2bl_cli.evaluation.settings import EvaluateSettings
-from s2bl_cli.metrics.estimate import BOOTSTRAP, IntervalSettings, intervals
+from s2bl_cli.metrics.estimate import BOOTSTRAP, Estimate, IntervalSettings, intervals
+from s2bl_cli.metrics.gains import BETTER
 from s2bl_cli.metrics.metric import HEALTH, LABELS, VALUE, Metric
 from s2bl_cli.metrics.missing_feedback import mismatch, one_sided
 from s2bl_cli.metrics.sample import ScoredPolicy
-from s2bl_cli.registry import METRICS
+from s2bl_cli.registry import GAINS, METRICS
 from s2bl_cli.settings import recorded, recorded_changes
 
 Progress = Callable[[str, int, str], AbstractContextManager[Advance]]
@@ -42,22 +50,24 @@ class Evaluation:
 
 def evaluate_policies(
     candidates: Sequence[Candidate],
+    baseline: Candidate | None,
     logs: Sequence[str],
     columns: LogColumns,
     settings: EvaluateSettings,
     device: torch.device,
     progress: Progress,
 ) -> tuple[Evaluation, Step]:
-    """Every policy on every log."""
+    """Every policy on every log. `baseline`: the candidate that the others are compared with."""
     evaluation = Evaluation()
     # The logging policy is scored unasked: it is an input only where nothing else is.
     named = [candidate for candidate in candidates if candidate is not LOGGING_CANDIDATE] or [LOGGING_CANDIDATE]
     sources = [candidate.source for candidate in named]
     for name in logs:
         with open_logs([name], columns) as log:
-            score_on_log(candidates, log, settings, device, progress, evaluation)
+            score_on_log(candidates, log, settings, device, progress, evaluation, baseline)
             sources += log.sources
-    return evaluation, step_of("evaluate", {**recorded(settings), **recorded_changes(columns)}, tuple(sources))
+    made_with = {**recorded(settings), "compare-to": recorded_baseline(baseline), **recorded_changes(columns)}
+    return evaluation, step_of("evaluate", made_with, tuple(sources))
 
 
 def score_on_log(
@@ -67,8 +77,9 @@ def score_on_log(
     device: torch.device,
     progress: Progress,
     evaluation: Evaluation,
+    baseline: Candidate | None = LOGGING_CANDIDATE,
 ) -> None:
-    """Add the scores of every policy on one log."""
+    """Add the scores of every policy on one log. `baseline`: the candidate that the others are compared with."""
     rows = with_declared_range(log, select_rows(log, settings.split), settings.declared_range)
     metrics: list[Metric] = [METRICS.load(name) for name in settings.chosen]
     _check_measurable(log, rows, metrics, settings)
@@ -98,14 +109,37 @@ def score_on_log(
     with progress(f"scoring on {log.name}", rows.sample.rows, "rows") as advance:
         sample, policies = write_columns(log, rows, candidates, models, columns.values(), device, advance)
     interval = IntervalSettings(settings.interval, settings.level, settings.bootstrap_samples, settings.seed)
-    for candidate, policy_columns in zip(candidates, policies, strict=True):
+    scored: dict[int, ScoredPolicy] = {}
+    for i, (candidate, policy_columns) in enumerate(zip(candidates, policies, strict=True)):
         trained = ("it was trained on these rows",) if candidate in learned else ()
         policy = ScoredPolicy(sample, policy_columns, settings.nu, settings.level, (*trained, *concerns))
         if models.missingness is None and (fault := mismatch(policy)) is not None:
             remedy = "use --missing-model" if sample.observed is None else "its intervals are too narrow"
             evaluation.warnings.append(f"{candidate.name} on {log.name}: {fault}; {remedy}")
             policy = replace(policy, concerns=(*policy.concerns, fault))
-        evaluation.scores += policy_scores(candidate, policy, metrics, log, rows.split, interval)
+        scored[i] = replace(policy)  # without the values that the check has computed, which take memory
+    compared = _baseline(candidates, scored, baseline, interval)
+    scores: dict[int, list[Score]] = {}
+    # The baseline first: the others need its estimates.
+    for i in sorted(scored, key=lambda i: candidates[i] is not baseline):
+        scores[i] = list(policy_scores(candidates[i], scored.pop(i), metrics, log, rows.split, interval, compared))
+    evaluation.scores += [score for i in sorted(scores) for score in scores[i]]
+    if compared is not None and compared.number > 1 and any(score.metric == BETTER for score in evaluation.scores):
+        evaluation.scored_rows[-1] += f"; gains corrected for {compared.number} policies"
+
+
+def _baseline(
+    candidates: Sequence[Candidate],
+    scored: Mapping[int, ScoredPolicy],
+    baseline: Candidate | None,
+    settings: IntervalSettings,
+) -> Baseline | None:
+    """None if there is nothing to compare."""
+    compared = sum(candidate is not baseline for candidate in candidates)
+    policies = [scored[i] for i, candidate in enumerate(candidates) if candidate is baseline]
+    if not policies or not compared or baseline is None:
+        return None
+    return Baseline(baseline, policies[0], compared, resampled=settings.kind == BOOTSTRAP)
 
 
 def policy_scores(
@@ -115,23 +149,23 @@ def policy_scores(
     log: Log,
     split: str,
     settings: IntervalSettings,
+    baseline: Baseline | None = None,
 ) -> Iterator[Score]:
-    """In the order of the metrics. A metric that cannot be measured, or is NaN or infinite, has no score."""
+    """In the order of the metrics; gains follow the estimate that they are of, and the verdict on them is the last.
+
+    A metric that cannot be measured, or is NaN or infinite, has no score.
+    """
     facts = candidate.facts(log)
-    measured = (
-        (metric.name, estimate)
-        for metric in metrics
-        if metric.is_measurable(policy)
-        for estimate in metric.compute(policy)
-        if math.isfinite(estimate.value)
-    )
+    gain_facts = facts if baseline is None else candidate.facts(log, {"baseline": baseline.candidate.name})
+    measured = _measured(candidate, policy, metrics, baseline)
     # The bootstrap draws once for all; other intervals need no more than one estimate's terms in memory.
     groups = [list(measured)] if settings.kind == BOOTSTRAP else ([named] for named in measured)
+    made: list[Score] = []
     for group in groups:
-        made = intervals([estimate for _, estimate in group], settings)
-        for (name, estimate), interval in zip(group, made, strict=True):
-            yield Score(
-                **facts,
+        made_intervals = intervals([estimate for _, estimate in group], settings)
+        for (name, estimate), interval in zip(group, made_intervals, strict=True):
+            score = Score(
+                **(gain_facts if name in GAINS.names else facts),
                 log=log.base_name,
                 log_sha256=log.sha256,
                 split=split,
@@ -146,6 +180,24 @@ def policy_scores(
                 rows=estimate.rows,
                 note=estimate.note,
             )
+            made.append(score)
+            yield score
+    if (verdict := verdict_score(made)) is not None:
+        yield verdict
+
+
+def _measured(
+    candidate: Candidate, policy: ScoredPolicy, metrics: Sequence[Metric], baseline: Baseline | None
+) -> Iterator[tuple[str, Estimate]]:
+    """Estimates by the names of their scores."""
+    for metric in metrics:
+        for estimate in metric.compute(policy) if metric.is_measurable(policy) else ():
+            if math.isfinite(estimate.value):
+                yield metric.name, estimate
+                if baseline is not None and candidate is baseline.candidate:
+                    baseline.keep(metric, estimate)
+                elif baseline is not None:
+                    yield from baseline.gains(metric, estimate)
 
 
 def _check_measurable(log: Log, rows: SelectedRows, metrics: Sequence[Metric], settings: EvaluateSettings) -> None:

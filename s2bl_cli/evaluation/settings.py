@@ -9,6 +9,7 @@ from s2bl_cli.registry import METRIC_GROUPS, METRICS
 from s2bl_cli.settings import Between, check_settings, low_and_high, setting
 
 AUTO = "auto"
+LOGGING = "logging"  # the logging policy's name on the command line
 ALL = "all"
 MODEL_PANEL = "Estimation"
 
@@ -48,6 +49,12 @@ class EvaluateSettings:
         f"How policies act: {CHOICES} (default: as each policy file says)",
         metavar="ACT",
     )
+    compare_to: str = setting(
+        LOGGING,
+        "Baseline of the gains: logging, uniform, a policy file, or none",
+        metavar="POLICY",
+        recorded=False,
+    )  # evaluate_policies records it: a lineage has no file names
     missing_model: bool = setting(False, "Correct for feedback that is missing depending on context and action")
     model_folds: int = setting(
         5,

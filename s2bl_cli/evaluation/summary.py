@@ -5,10 +5,11 @@ from itertools import groupby
 
 from s2bl_cli.contract.scores import Score
 from s2bl_cli.contract.settings_text import decode_settings
+from s2bl_cli.evaluation.comparison import headline
+from s2bl_cli.metrics.gains import BETTER
 
 ACCURACY = "accuracy"  # of the policy as it acts
 _ACCURACIES = ("argmax-accuracy", "sampled-accuracy")
-_VALUES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for the value
 
 
 def summary_lines(scores: Sequence[Score]) -> Iterator[str]:
@@ -18,13 +19,9 @@ def summary_lines(scores: Sequence[Score]) -> Iterator[str]:
         act = decode_settings(rows[0].settings, rows[0].policy).get("act")  # none for the softmax
         accuracies = _ACCURACIES if act is None else (ACCURACY, *_ACCURACIES)
         parts = [_with_error(by_metric[name]) for name in accuracies if name in by_metric]
-        values = [by_metric[name] for name in _VALUES if name in by_metric]
-        if [score.metric for score in values[:2]] == ["ppi-dr", "dr"] and values[0].rows == values[1].rows:
-            # No row without feedback: the two are the same.
-            values = values[1:]
-        parts += [_with_interval(score) for score in values[:1]]
-        if "health" in by_metric:
-            parts.append(str(by_metric["health"].note))
+        if (name := headline(by_metric)) is not None:
+            parts.append(_with_interval(by_metric[name]))
+        parts += [str(by_metric[name].note) for name in (BETTER, "health") if name in by_metric]
         shown = parts or [_with_error(score) for score in by_metric.values()][:3]
         if shown:
             policy = rows[0].policy if act is None else f"{rows[0].policy} ({act})"

@@ -7,7 +7,7 @@ delta method. The gradient is taken by a complex step, Im g(t̄ + iεe)/ε, whic
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import NormalDist
 from typing import Any
@@ -62,10 +62,15 @@ class Estimate:
     label: int | None = None  # the class of a score by class, or the bin number of a histogram
     terms: Terms | None = None  # for resampling and bounds; None if there are only normal intervals
     edges: tuple[float, float | None] | None = None  # of a histogram's bin
+    comparisons: int = 1  # as many intervals are to hold at once
 
     @cached_property
     def stderr(self) -> float | None:
         return None if self.influence is None else standard_error(self.influence)
+
+    def without_values(self) -> "Estimate":
+        """With influence values, but without what only resampling needs: a third of the memory."""
+        return self if self.terms is None else replace(self, terms=replace(self.terms, values=()))
 
 
 def mean_estimate(values: Floats, label: int | None = None, note: str | None = None) -> Estimate:
@@ -84,12 +89,28 @@ def standard_error(influence: Floats, cluster: npt.NDArray[Any] | None = None) -
 
 
 def difference(first: Estimate, second: Estimate) -> Estimate:
-    """first − second, for two estimates on the same rows. Their errors are paired, so shared noise cancels."""
+    """first − second, for two estimates on the same rows. Their errors are paired, so shared noise cancels.
+
+    If one of the two has no interval of its own, because it is biased, the difference has none.
+    """
     if first.influence is None or second.influence is None:
         return Estimate(first.value - second.value, first.rows)
     if first.rows != second.rows:
         raise ValueError(f"estimates on {first.rows} and {second.rows} rows are not paired")
-    return Estimate(first.value - second.value, first.rows, first.influence - second.influence)
+    influence = first.influence - second.influence
+    return Estimate(first.value - second.value, first.rows, influence, terms=_difference_terms(first, second))
+
+
+def _difference_terms(first: Estimate, second: Estimate) -> Terms | None:
+    one, other = first.terms, second.terms
+    if one is None or other is None:
+        return None
+
+    def of_means(*means: Values) -> Values:
+        return one.of_means(*means[: len(one.values)]) - other.of_means(*means[len(one.values) :])
+
+    values = [*one.values, *other.values] if one.values and other.values else []
+    return Terms(values, of_means, biased=one.biased or other.biased)
 
 
 @dataclass(frozen=True)
@@ -127,22 +148,22 @@ def intervals(estimates: Sequence[Estimate], settings: IntervalSettings) -> list
 
 
 def _interval(estimate: Estimate, settings: IntervalSettings, replicates: Floats) -> Interval:
-    terms, error = estimate.terms, estimate.stderr
+    terms, error, delta = estimate.terms, estimate.stderr, (1 - settings.level) / estimate.comparisons
     if estimate.edges is not None:
         return Interval(*estimate.edges, BIN)
     if terms is not None and terms.lower_bound is not None:
-        return Interval(terms.lower_bound(1 - settings.level), None, LOWER_BOUND)
+        return Interval(terms.lower_bound(delta), None, LOWER_BOUND)
     if error is None or (terms is not None and terms.biased):
         return Interval()
-    if len(replicates):
-        tail = (1 - settings.level) / 2
+    tail = delta / 2
+    if (len(replicates) + 1) * tail >= 1:  # else the draws are too few for quantiles this far out
         # Weibull's quantiles: numpy's default is narrower, and with 100 draws would exclude 7 % instead of 5 %.
         low, high = np.quantile(replicates, [tail, 1 - tail], method="weibull")
         return Interval(float(low), float(high), BOOTSTRAP)
     if settings.kind == BERNSTEIN and terms is not None and terms.width is not None:
-        kind, half = BERNSTEIN, bernstein_half_width(error, estimate.rows, terms.width, 1 - settings.level)
+        kind, half = BERNSTEIN, bernstein_half_width(error, estimate.rows, terms.width, delta)
     else:
-        kind, half = NORMAL, normal_quantile(settings.level) * error
+        kind, half = NORMAL, normal_quantile(1 - delta) * error
     return Interval(estimate.value - half, estimate.value + half, kind)
 
 
@@ -160,16 +181,17 @@ def bernstein_half_width(error: float, count: int, width: float, delta: float) -
 
 def _bootstrap(estimates: Sequence[Estimate], settings: IntervalSettings) -> dict[int, Floats]:
     """The estimates on rows drawn with replacement, (draws,) each without NaN, by their position in `estimates`."""
-    resampled = {i: estimate.terms for i, estimate in enumerate(estimates) if estimate.terms is not None}
+    resampled = {i: e.terms for i, e in enumerate(estimates) if e.terms is not None and e.terms.values}
     replicates: dict[int, Floats] = {}
     for rows in {estimates[i].rows for i in resampled}:
         members = {i: terms for i, terms in resampled.items() if estimates[i].rows == rows}
-        values = np.stack([values for terms in members.values() for values in terms.values])  # (all terms, rows)
-        ends = np.cumsum([len(terms.values) for terms in members.values()])
-        means = np.split(_resampled_means(values, settings), ends[:-1])  # (terms, draws) each
-        for (i, terms), term_means in zip(members.items(), means, strict=True):
+        # A difference has the terms of its two estimates: each is resampled once.
+        arrays = {id(values): values for terms in members.values() for values in terms.values}
+        resampled_means = _resampled_means(np.stack(list(arrays.values())), settings)  # (all terms, draws)
+        means = dict(zip(arrays, resampled_means, strict=True))
+        for i, terms in members.items():
             with np.errstate(all="ignore"):
-                drawn = terms.of_means(*term_means)
+                drawn = terms.of_means(*(means[id(values)] for values in terms.values))
             replicates[i] = drawn[np.isfinite(drawn)]
     return replicates
 

@@ -7,7 +7,7 @@ from typing import Literal
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
 from s2bl_cli.metrics.sample import Column, ScoredPolicy
 
-LABELS, VALUE, DIVERGENCE, BOUND, HEALTH = "labels", "value", "divergence", "bound", "health"  # groups
+LABELS, VALUE, GAIN, DIVERGENCE, BOUND, HEALTH = "labels", "value", "gain", "divergence", "bound", "health"  # groups
 
 Better = Literal["high", "low"] | None
 Compute = Callable[[ScoredPolicy], Iterable[Estimate]]

@@ -103,8 +103,14 @@ class Column:
 # π(a|x) of the logged action
 PI = Column("pi", lambda rows: rows.pi[rows.log.index, rows.log.action], of_draws=lambda log: log.p)
 
-# q̂(x,π) = Σ_a π(a|x) q̂(x,a)
-VALUE_HAT = Column("value_hat", lambda rows: np.einsum("ra,ra->r", rows.pi, rows.log.q), REWARD_MODEL)
+# q̂(x,π) = Σ_a π(a|x) q̂(x,a); of draws, q̂(x,a) of the logged action, which has that expectation. With w = 1,
+# f + w(r − q) is then r: `dr` of the logging policy is the mean reward.
+VALUE_HAT = Column(
+    "value_hat",
+    lambda rows: np.einsum("ra,ra->r", rows.pi, rows.log.q),
+    REWARD_MODEL,
+    of_draws=lambda log: log.q[log.index, log.action],
+)
 
 # whether the likeliest action is the label; ties go to the smallest action
 CORRECT = Column("correct", lambda rows: rows.softmax.argmax(axis=1) == rows.log.label, LABEL, dtype=np.bool_)

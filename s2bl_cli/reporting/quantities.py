@@ -20,9 +20,10 @@ HEALTH_ROWS = tuple(name for name in registry.HEALTH.names if name != WEIGHT_SHA
 
 
 def quantity(metric: str) -> Metric:
-    if metric in registry.METRICS.names:
-        known: Metric = registry.METRICS.load(metric)
-        return known
+    for table in (registry.METRICS, registry.GAINS):
+        if metric in table.names:
+            known: Metric = table.load(metric)
+            return known
     is_accuracy = metric.endswith("-accuracy")
     return Metric(
         metric,

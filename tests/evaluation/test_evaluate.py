@@ -38,7 +38,7 @@ from s2bl_cli.metrics.health import (
 from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, UNSUPPORTED, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
 from s2bl_cli.policies.acting import action_probabilities
 from s2bl_cli.policies.network import build_network, network_from, network_tensors
-from s2bl_cli.registry import ESTIMATORS, HEALTH, LABEL_METRICS, METRIC_GROUPS, METRICS
+from s2bl_cli.registry import ESTIMATORS, GAINS, HEALTH, LABEL_METRICS, METRIC_GROUPS, METRICS
 
 Run = Callable[..., Any]
 
@@ -379,7 +379,8 @@ def test_uniform_and_logging_policy_by_hand(run: Run, tmp_path: Path) -> None:
     assert uniform["true-risk"] == pytest.approx(-0.5)
     assert logging["ips"] == logging["snips"] == pytest.approx(0.5)
     assert "dr" in uniform
-    assert "dr" not in logging  # its whole distribution is not in the log
+    # Its whole distribution is not in the log: q̂ of the logged actions stands for q̂(x, π₀).
+    assert logging["dr"] == logging["sndr"] == logging["ppi-dr"] == pytest.approx(0.5)
     table, lineage = read_scores([str(tmp_path / "scores.parquet")])
     assert set(table["method"].to_pylist()) == {"uniform", LOGGING_POLICY}
     assert [(source.role, source.name) for source in lineage[0].inputs] == [("policy", "uniform"), ("logs", None)]
@@ -556,7 +557,7 @@ def test_a_log_with_everything_gives_every_metric(run: Run, tmp_path: Path) -> N
     assert run("evaluate", "uniform", "--logs", "log.parquet", *words).code == 0
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
     rows = [row for row in table.to_pylist() if row["policy"] == "uniform"]
-    assert {row["metric"] for row in rows} == set(METRICS.names)
+    assert {row["metric"] for row in rows} == {*METRICS.names, *GAINS.names}
     assert all(math.isfinite(row["value"]) for row in rows)
     for row in rows:
         assert (row["interval"] in (None, BIN)) == (row["level"] is None)
@@ -573,7 +574,8 @@ def test_a_log_with_everything_gives_every_metric(run: Run, tmp_path: Path) -> N
 def test_intervals_are_chosen_and_said(run: Run, tmp_path: Path, interval: str) -> None:
     write_arrays(tmp_path / "log.parquet", blobs(), 3)
     words = ("--metrics", "ips,snips,ix", "--interval", interval, "--level", 0.9, "--bootstrap-samples", 100)
-    assert run("evaluate", "uniform", "--logs", "log.parquet", *words, "--reward-range", "0,1").code == 0
+    words = (*words, "--compare-to", "none", "--reward-range", "0,1")
+    assert run("evaluate", "uniform", "--logs", "log.parquet", *words).code == 0
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
     made = {row["metric"]: row["interval"] for row in table.to_pylist()}
     ratio = "normal" if interval == "bernstein" else interval  # Bernstein's inequality is for means

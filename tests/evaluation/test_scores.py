@@ -27,7 +27,7 @@ from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.health import WEIGHT_EDGES
 from s2bl_cli.metrics.metric import Metric
 from s2bl_cli.metrics.sample import CORRECT, SAMPLED, Column, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
-from s2bl_cli.registry import LABEL_METRICS, METRIC_GROUPS, METRICS
+from s2bl_cli.registry import GAINS, LABEL_METRICS, METRIC_GROUPS, METRICS
 
 # --- metrics ---
 
@@ -295,7 +295,7 @@ def test_log_without_labels_is_refused_where_labels_are_all_that_was_asked_for(t
         _scores(log, policy)
     assert str(raised.value) == (f"{log}: it has no column 'label', which accuracies need: name it with --label-column")
     measured = {score.metric for score in _scores(log, policy, metrics="labels,snips")}
-    assert measured == {"snips"}
+    assert measured == {"snips", "snips-gain", "snips-gain-simultaneous", "better"}
 
 
 def test_log_without_feedback_is_refused_where_values_are_all_that_was_asked_for(tmp_path: Path) -> None:
@@ -388,8 +388,8 @@ def test_scores_tell_where_policy_and_log_come_from(run: Callable[..., Any], tmp
     learned = [row for row in rows if row["policy"] == "p.safetensors"]
     logging = [row for row in rows if row["policy"] == LOGGING_POLICY]
     measured = ["argmax-accuracy", "sampled-accuracy", "accuracy", "true-risk", *["class-accuracy"] * 10, "ips"]
-    assert [row["metric"] for row in learned] == measured
-    assert [row["label"] for row in learned] == [None] * 4 + list(range(10)) + [None]
+    assert [row["metric"] for row in learned] == [*measured, "ips-gain", "ips-gain-simultaneous", "better"]
+    assert [row["label"] for row in learned] == [None] * 4 + list(range(10)) + [None] * 4
     assert [row["metric"] for row in logging] == ["sampled-accuracy", "accuracy", "true-risk", "ips"]
     log_digest = _digest(tmp_path / "logs.parquet")
     for row in learned:
@@ -417,7 +417,8 @@ def test_scores_tell_where_policy_and_log_come_from(run: Callable[..., Any], tmp
     assert [source.role for source in lineages[0].inputs] == ["policy", "logs"]
     assert lineages[0].settings == {
         "split": "auto", "metrics": "labels,ips", "interval": "normal", "level": 0.95, "nu": 0.001,
-        "reward-range": None, "act": None, "missing-model": False, "model-folds": 5, "bootstrap-samples": 1000,
+        "reward-range": None, "act": None, "compare-to": "logging", "missing-model": False, "model-folds": 5,
+        "bootstrap-samples": 1000,
         "seed": 0,
     }  # fmt: skip
 
@@ -458,17 +459,10 @@ def test_scores_file_has_one_row_a_policy_log_and_metric(run: Callable[..., Any]
     assert ran.stdout == ""
     table: pa.Table = read_scores([str(tmp_path / "scores.parquet")])[0]
     keys = list(zip(*(table[name].to_pylist() for name in ("policy", "log", "metric", "label")), strict=True))
-    assert (
-        len(keys)
-        == len(set(keys))
-        == 3
-        * 2
-        * (
-            # Without gamma, which is of missing feedback, and a bound, which is of a declared range; with the
-            # accuracies of two classes and the shares of the bins.
-            len(METRICS.names) - 4 + 2 + len(WEIGHT_EDGES)
-        )
-    )
+    # Without gamma, which is of missing feedback, and a bound, which is of a declared range; with the accuracies of two
+    # classes and the shares of the bins.
+    own = len(METRICS.names) - 4 + 2 + len(WEIGHT_EDGES)
+    assert len(keys) == len(set(keys)) == 2 * (3 * own + 2 * len(GAINS.names))
     logging = table.filter(pa.compute.equal(table["method"], LOGGING_POLICY))
     assert {(row["log"], settings_of(row)["dataset"]) for row in logging.to_pylist()} == {
         ("a.parquet", "a"),

@@ -1,0 +1,42 @@
+"""Gains: by how much the value of a policy exceeds that of a baseline on the same rows, by every estimator.
+
+    snips-gain                  V̂(π) − V̂(baseline), with an interval for this policy alone
+    snips-gain-simultaneous     the same, with an interval that is corrected for the number of policies compared
+    better                      1 if the simultaneous interval is above 0, −1 if it is below 0, else 0
+
+Noise that both estimates share cancels, because the standard error is that of the differences of their influence values
+(`estimate.difference`). Simultaneous intervals have the level 1 − δ/k for k policies (Bonferroni): with probability
+1 − δ or more, all k of them contain their true gains.
+
+`evaluate` computes them; this file declares how they are shown.
+"""
+
+from s2bl_cli.metrics.metric import GAIN, PLAIN, Metric, by_name
+from s2bl_cli.registry import ESTIMATORS
+
+SINGLE, SIMULTANEOUS = "-gain", "-gain-simultaneous"  # after the estimator's name
+BETTER = "better"
+VERDICTS = {1: "better", 0: "not shown to be better", -1: "worse"}
+
+
+def _gain(estimator: Metric, suffix: str, words: str) -> Metric:
+    short = estimator.short_title
+    return Metric(
+        estimator.name + suffix,
+        f"Gain over the baseline by {short}{words}",
+        PLAIN,
+        "high",
+        GAIN,
+        lambda policy: (),
+        short_title=f"{short} gain{words}",
+    )
+
+
+METRICS = by_name(
+    *(
+        _gain(ESTIMATORS.load(name), suffix, words)
+        for name in ESTIMATORS.names
+        for suffix, words in ((SINGLE, ""), (SIMULTANEOUS, ", simultaneous"))
+    ),
+    Metric(BETTER, "Better than the baseline", PLAIN, None, GAIN, lambda policy: ()),
+)
