@@ -157,6 +157,7 @@ def _example_arrays(
         is_test=is_test,
         label=rng.integers(0, actions, rows, dtype=np.int32) if "label" in optional else None,
         pi0=pi0 if "pi0" in optional else None,
+        cluster=rng.integers(-(2**63), 2**63, rows) if "cluster" in optional else None,
     )
 
 

@@ -19,7 +19,7 @@ from s2bl_cli.contract.acts import Act
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.lineage import Step
 from s2bl_cli.contract.logs.reading import LogArrays, open_logs
-from s2bl_cli.contract.logs.schema import LogSpec
+from s2bl_cli.contract.logs.schema import OPTIONAL, LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
@@ -88,9 +88,9 @@ def write_arrays(
     path: Path, arrays: LogArrays, actions: int, lineage: Step = MADE, action_names: tuple[str, ...] = ()
 ) -> Path:
     """The rows as a log file. It has the optional columns that the arrays have."""
-    optional = [name for name in ("label", "pi0") if getattr(arrays, name) is not None]
+    optional = tuple(name for name in OPTIONAL if name == "split" or getattr(arrays, name) is not None)
     context = ContextSpec(str(arrays.context.dtype), arrays.context.shape[1:])
-    spec = LogSpec(actions, context, (*optional, "split"), action_names=action_names)
+    spec = LogSpec(actions, context, optional, action_names=action_names)
     with log_writer(str(path), spec, lineage, force=True) as writer:
         writer.write(log_batch(arrays, spec))
     return path

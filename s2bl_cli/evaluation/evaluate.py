@@ -30,11 +30,13 @@ from s2bl_cli.evaluation.selection import SelectedRows, select_rows, with_declar
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.estimate import BOOTSTRAP, Estimate, IntervalSettings, intervals
 from s2bl_cli.metrics.gains import BETTER
-from s2bl_cli.metrics.metric import HEALTH, LABELS, VALUE, Metric
+from s2bl_cli.metrics.metric import BOUND, HEALTH, LABELS, VALUE, Metric
 from s2bl_cli.metrics.missing_feedback import mismatch, one_sided
 from s2bl_cli.metrics.sample import ScoredPolicy
 from s2bl_cli.registry import GAINS, METRICS
 from s2bl_cli.settings import recorded, recorded_changes
+
+_FEW_CLUSTERS = 30  # standard errors of fewer are uncertain themselves
 
 Progress = Callable[[str, int, str], AbstractContextManager[Advance]]
 
@@ -105,6 +107,8 @@ def score_on_log(
             f"{log.name}: {fault}: if a missing reward means 0, estimates from the known rows are wrong; write 0 where "
             f"nothing happened, or declare by --reward-range that 0 is impossible"
         )
+    if rows.sample.cluster is not None and rows.sample.known_units < _FEW_CLUSTERS:
+        concerns = (*concerns, f"only {rows.sample.known_units} clusters have feedback")
     columns = {column.name: column for metric in metrics for column in (*metric.needs, *metric.uses)}
     with progress(f"scoring on {log.name}", rows.sample.rows, "rows") as advance:
         sample, policies = write_columns(log, rows, candidates, models, columns.values(), device, advance)
@@ -191,8 +195,12 @@ def _measured(
 ) -> Iterator[tuple[str, Estimate]]:
     """Estimates by the names of their scores."""
     for metric in metrics:
-        for estimate in metric.compute(policy) if metric.is_measurable(policy) else ():
+        if not metric.is_measurable(policy) or (metric.group == BOUND and policy.sample.cluster is not None):
+            continue  # bounds are for independent rows
+        for estimate in metric.compute(policy):
             if math.isfinite(estimate.value):
+                if estimate.cluster is None and estimate.influence is not None:
+                    estimate = replace(estimate, cluster=policy.sample.cluster_of(estimate.rows))
                 yield metric.name, estimate
                 if baseline is not None and candidate is baseline.candidate:
                     baseline.keep(metric, estimate)
@@ -216,4 +224,5 @@ def _scored_rows(log: Log, rows: SelectedRows) -> str:
     which = f"all {count:,} rows" if rows.split == "all" else f"the {count:,} {rows.split} rows"
     feedback = "all with feedback" if known == count else f"{known:,} of them with feedback"
     labels = "labels" if rows.sample.label is not None else "no labels"
-    return f"{log.name}: scored on {which}, {feedback}, {labels}"
+    clusters = "" if rows.sample.cluster is None else f", {int(rows.sample.cluster.max()) + 1:,} clusters"
+    return f"{log.name}: scored on {which}, {feedback}, {labels}{clusters}"

@@ -19,7 +19,7 @@ from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.estimate import mean_estimate
 from s2bl_cli.metrics.metric import VALUE, Metric
-from s2bl_cli.metrics.sample import VALUE_HAT
+from s2bl_cli.metrics.sample import VALUE_HAT, numbered
 from s2bl_cli.reward_models.logistic import cross_fit
 from s2bl_cli.reward_models.observation_model import ObservationModel, cross_fit_observation, log_likelihood
 from s2bl_cli.reward_models.reward_model import RewardModel, assign_folds
@@ -53,8 +53,8 @@ def fit_models(
     """
     sample = rows.sample
     known = int(sample.known.sum())
-    folds = min(settings.model_folds, max(2, known))
-    fold = assign_folds(sample.known, folds, settings.seed)
+    folds = min(settings.model_folds, max(2, sample.known_units))
+    fold = assign_folds(sample.known, folds, settings.seed, sample.cluster)
     model_settings = RewardModelSettings(folds=folds, seed=settings.seed)
     rng = np.random.default_rng([settings.seed, 2])
     budget = max(1000, SAMPLE_BYTES // log.spec.context.byte_width)
@@ -97,7 +97,8 @@ def fit_models(
             device,
             nonlinear=settings.missing_model,
         )
-        warning = _dependence(observation.probability(seen_context, action, seen_fold), is_known)
+        cluster = None if sample.cluster is None else numbered(sample.cluster[seen_rows])
+        warning = _dependence(observation.probability(seen_context, action, seen_fold), is_known, cluster)
     if settings.missing_model:
         return FittedModels(fold, reward, observation, None)
     return FittedModels(fold, reward, None, warning)
@@ -120,14 +121,14 @@ def _contexts(log: Log, rows: SelectedRows, sampled: Ints) -> npt.NDArray[np.gen
     return context
 
 
-def _dependence(probability: npt.NDArray[np.float32], known: npt.NDArray[np.bool_]) -> str | None:
+def _dependence(probability: npt.NDArray[np.float32], known: npt.NDArray[np.bool_], cluster: Ints | None) -> str | None:
     """Whether a model of (x, a) predicts what is known better than the plain rate does, on rows it has not seen.
 
     Were feedback missing completely at random, the held-out log-likelihood could not gain in expectation. So a
     gain that is 2.3 standard errors above 0 comes up by chance in at most about 1 % of logs.
     """
     plain = np.full(len(known), known.mean())
-    gain = mean_estimate(log_likelihood(probability, known) - log_likelihood(plain, known))
+    gain = mean_estimate(log_likelihood(probability, known) - log_likelihood(plain, known), cluster=cluster)
     if not gain.stderr or gain.value / gain.stderr <= _SURPRISE:
         return None
     return (

@@ -27,7 +27,7 @@ class SelectedRows:
 def select_rows(log: Log, split: str) -> SelectedRows:
     """Read all but the contexts and keep the split's rows. Here costs become rewards."""
     with all_faults_reported(log):
-        arrays = log.read(("action", "propensity", "cost", "label", "split"))
+        arrays = log.read(("action", "propensity", "cost", "label", "split", "cluster"))
     if split == AUTO:
         split = "test" if arrays.is_test.any() else "all"
     if split == "test" and not log.spec.has("split"):
@@ -44,8 +44,18 @@ def select_rows(log: Log, split: str) -> SelectedRows:
         known=chosen.known,
         label=chosen.label,
         actions=log.spec.actions,
+        cluster=None if chosen.cluster is None else np.unique(chosen.cluster, return_inverse=True)[1].reshape(-1),
     )
+    _check_clusters(log, sample)
     return SelectedRows(split, mask, arrays.is_test, sample)
+
+
+def _check_clusters(log: Log, sample: LoggedSample) -> None:
+    if sample.cluster is not None and sample.known_units == 1:
+        raise ContractError(
+            f"{log.name}: all scored rows with feedback are of one cluster, but standard errors need two or more; name "
+            f"another --cluster-column, or '' if rows are independent"
+        )
 
 
 def with_declared_range(log: Log, rows: SelectedRows, declared: tuple[float, float] | None) -> SelectedRows:

@@ -130,7 +130,7 @@ def write_interaction_log(
     data: InteractionData, draws: int, settings: LoggingSettings, lineage: Step, target: str, *, force: bool
 ) -> LogFacts:
     """Draw items for every user with random scores and write the log in batches."""
-    optional = ("pi0", "split") if settings.store_distribution else ("split",)
+    optional = ("pi0", "split", "cluster") if settings.store_distribution else ("split", "cluster")
     spec = LogSpec(data.actions, data.context, optional, action_names=data.action_names)
     facts = LogFacts(data.actions)
     rng = np.random.Generator(np.random.Philox(key=settings.seed))
@@ -162,6 +162,7 @@ def _interaction_rows(
             is_test=np.full(len(pair), is_test),
             label=None,
             pi0=_distributions(data.actions, pairs, probability, row_user) if dense else None,
+            cluster=pairs.users[row_user],
         )
 
 

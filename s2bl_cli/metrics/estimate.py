@@ -24,6 +24,7 @@ _COUNTS_AT_ONCE = 1 << 18  # numbers: the bootstrap's working set fits in the pr
 _STEP = 1e-30
 
 Values = npt.NDArray[Any]  # real or complex
+Clusters = npt.NDArray[np.integer[Any]]  # numbers from 0, all of which occur
 
 
 @dataclass(frozen=True)
@@ -63,22 +64,25 @@ class Estimate:
     terms: Terms | None = None  # for resampling and bounds; None if there are only normal intervals
     edges: tuple[float, float | None] | None = None  # of a histogram's bin
     comparisons: int = 1  # as many intervals are to hold at once
+    cluster: Clusters | None = None  # (rows,) which cluster a row is of; None: every row is one of its own
 
     @cached_property
     def stderr(self) -> float | None:
-        return None if self.influence is None else standard_error(self.influence)
+        return None if self.influence is None else standard_error(self.influence, self.cluster)
 
     def without_values(self) -> "Estimate":
         """With influence values, but without what only resampling needs: a third of the memory."""
         return self if self.terms is None else replace(self, terms=replace(self.terms, values=()))
 
 
-def mean_estimate(values: Floats, label: int | None = None, note: str | None = None) -> Estimate:
+def mean_estimate(
+    values: Floats, label: int | None = None, note: str | None = None, cluster: Clusters | None = None
+) -> Estimate:
     mean = float(values.mean())
-    return Estimate(mean, len(values), values - mean, note, label)
+    return Estimate(mean, len(values), values - mean, note, label, cluster=cluster)
 
 
-def standard_error(influence: Floats, cluster: npt.NDArray[Any] | None = None) -> float | None:
+def standard_error(influence: Floats, cluster: Clusters | None = None) -> float | None:
     """√(Σψ²/(n − 1)/n); None if it is unknown. Rows of one cluster (G numbers from 0) are not independent: their
     influences are summed first, √(G/(G − 1) Σ_g (Σ_{i in g} ψᵢ)²)/n, which is the same if every row is a cluster."""
     sums = influence if cluster is None else np.bincount(cluster, influence)
@@ -98,7 +102,8 @@ def difference(first: Estimate, second: Estimate) -> Estimate:
     if first.rows != second.rows:
         raise ValueError(f"estimates on {first.rows} and {second.rows} rows are not paired")
     influence = first.influence - second.influence
-    return Estimate(first.value - second.value, first.rows, influence, terms=_difference_terms(first, second))
+    terms = _difference_terms(first, second)
+    return Estimate(first.value - second.value, first.rows, influence, terms=terms, cluster=first.cluster)
 
 
 def _difference_terms(first: Estimate, second: Estimate) -> Terms | None:
@@ -137,11 +142,20 @@ def normal_quantile(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
+def _quantile(level: float, cluster: Clusters | None) -> float:
+    """Of Student's t with G − 1 degrees of freedom for G clusters, of which there may be few."""
+    if cluster is None:
+        return normal_quantile(level)
+    from scipy.special import stdtrit  # here, because most commands do without
+
+    return float(stdtrit(int(cluster.max()), (1 + level) / 2))
+
+
 def intervals(estimates: Sequence[Estimate], settings: IntervalSettings) -> list[Interval]:
     """One interval per estimate. Estimates with the same number of rows share the bootstrap's draws.
 
     The bootstrap needs terms to resample, and Bernstein's inequality needs values of a known range. Other estimates get
-    the normal interval.
+    the normal interval. With clusters the bootstrap draws clusters, and bounds for independent rows do not apply.
     """
     replicates = _bootstrap(estimates, settings) if settings.kind == BOOTSTRAP else {}
     return [_interval(estimate, settings, replicates.get(i, np.empty(0))) for i, estimate in enumerate(estimates)]
@@ -151,7 +165,7 @@ def _interval(estimate: Estimate, settings: IntervalSettings, replicates: Floats
     terms, error, delta = estimate.terms, estimate.stderr, (1 - settings.level) / estimate.comparisons
     if estimate.edges is not None:
         return Interval(*estimate.edges, BIN)
-    if terms is not None and terms.lower_bound is not None:
+    if terms is not None and terms.lower_bound is not None and estimate.cluster is None:
         return Interval(terms.lower_bound(delta), None, LOWER_BOUND)
     if error is None or (terms is not None and terms.biased):
         return Interval()
@@ -160,10 +174,10 @@ def _interval(estimate: Estimate, settings: IntervalSettings, replicates: Floats
         # Weibull's quantiles: numpy's default is narrower, and with 100 draws would exclude 7 % instead of 5 %.
         low, high = np.quantile(replicates, [tail, 1 - tail], method="weibull")
         return Interval(float(low), float(high), BOOTSTRAP)
-    if settings.kind == BERNSTEIN and terms is not None and terms.width is not None:
+    if settings.kind == BERNSTEIN and terms is not None and terms.width is not None and estimate.cluster is None:
         kind, half = BERNSTEIN, bernstein_half_width(error, estimate.rows, terms.width, delta)
     else:
-        kind, half = NORMAL, normal_quantile(1 - delta) * error
+        kind, half = NORMAL, _quantile(1 - delta, estimate.cluster) * error
     return Interval(estimate.value - half, estimate.value + half, kind)
 
 
@@ -185,9 +199,10 @@ def _bootstrap(estimates: Sequence[Estimate], settings: IntervalSettings) -> dic
     replicates: dict[int, Floats] = {}
     for rows in {estimates[i].rows for i in resampled}:
         members = {i: terms for i, terms in resampled.items() if estimates[i].rows == rows}
+        cluster = estimates[next(iter(members))].cluster  # the same rows
         # A difference has the terms of its two estimates: each is resampled once.
         arrays = {id(values): values for terms in members.values() for values in terms.values}
-        resampled_means = _resampled_means(np.stack(list(arrays.values())), settings)  # (all terms, draws)
+        resampled_means = _resampled_means(np.stack(list(arrays.values())), cluster, settings)  # (all terms, draws)
         means = dict(zip(arrays, resampled_means, strict=True))
         for i, terms in members.items():
             with np.errstate(all="ignore"):
@@ -196,14 +211,17 @@ def _bootstrap(estimates: Sequence[Estimate], settings: IntervalSettings) -> dic
     return replicates
 
 
-def _resampled_means(values: Floats, settings: IntervalSettings) -> Floats:
-    count = values.shape[1]
+def _resampled_means(values: Floats, cluster: Clusters | None, settings: IntervalSettings) -> Floats:
+    """(terms, draws), of (terms, rows). Clusters are drawn whole, so a draw may have more rows or fewer."""
+    size = np.ones(values.shape[1]) if cluster is None else np.bincount(cluster).astype(np.float64)
+    sums = values if cluster is None else np.stack([np.bincount(cluster, term) for term in values])  # (terms, units)
+    count = len(size)
     rng = np.random.default_rng([settings.seed, count])
-    means = np.empty((len(values), settings.draws))
+    means = np.empty((len(sums), settings.draws))
     at_once = max(1, min(settings.draws, _COUNTS_AT_ONCE // count))
     for start in range(0, settings.draws, at_once):
         stop = min(start + at_once, settings.draws)
-        drawn_rows = rng.integers(0, count, (stop - start, count), np.int32)
-        times = np.array([np.bincount(rows, minlength=count) for rows in drawn_rows], np.float64)  # (draws, rows)
-        means[:, start:stop] = values @ times.T / count
+        drawn_units = rng.integers(0, count, (stop - start, count), np.int32)
+        times = np.array([np.bincount(units, minlength=count) for units in drawn_units], np.float64)  # (draws, units)
+        means[:, start:stop] = sums @ times.T / (count if cluster is None else times @ size)
     return means

@@ -99,7 +99,8 @@ def _share(values: Array) -> Estimate:
 
 
 def _influences(policy: ScoredPolicy) -> list[Floats]:
-    """Of `snips`, and of `dr` if there is a reward model. None if all rewards are equal: what is left is rounding."""
+    """Of `snips`, and of `dr` if there is a reward model; summed over clusters. None if all rewards are equal: what is
+    left is rounding."""
     if np.ptp(policy.known_rows.r) == 0:
         return []
     estimates = [
@@ -108,7 +109,12 @@ def _influences(policy: ScoredPolicy) -> list[Floats]:
         if metric.is_measurable(policy)
         for estimate in metric.compute(policy)
     ]
-    return [one.influence for one in estimates if one.influence is not None and math.isfinite(one.value)]
+    influences = [one.influence for one in estimates if one.influence is not None and math.isfinite(one.value)]
+    clusters = [policy.sample.cluster_of(len(influence)) for influence in influences]
+    return [
+        influence if cluster is None else np.bincount(cluster, influence)
+        for influence, cluster in zip(influences, clusters, strict=True)
+    ]
 
 
 def _concentration(policy: ScoredPolicy) -> tuple[float, float]:
@@ -135,7 +141,7 @@ def _verdict(policy: ScoredPolicy) -> Estimate:
         effective_sample_size(policy.w**2),
         carrying,
         share,
-        mean_estimate(policy.w),
+        mean_estimate(policy.w, cluster=policy.sample.cluster),
         _share(policy.sample.p < policy.nu).value,
         _share(policy.values(UNSUPPORTED)).value if policy.has(UNSUPPORTED) else 0.0,
         policy.concerns,

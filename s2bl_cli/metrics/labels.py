@@ -16,7 +16,7 @@ import numpy as np
 
 from s2bl_cli.metrics.estimate import Estimate, mean_estimate
 from s2bl_cli.metrics.metric import LABELS, PERCENT, PLAIN, Metric, by_name, mean_of
-from s2bl_cli.metrics.sample import ACTED, CORRECT, SAMPLED, LoggedSample, ScoredPolicy
+from s2bl_cli.metrics.sample import ACTED, CORRECT, SAMPLED, LoggedSample, ScoredPolicy, numbered
 
 
 def label_rewards(sample: LoggedSample) -> tuple[float, float] | None:
@@ -46,8 +46,11 @@ def _true_risk(policy: ScoredPolicy) -> Iterable[Estimate]:
 
 
 def _class_accuracy(policy: ScoredPolicy) -> Iterable[Estimate]:
-    correct = policy.values(CORRECT)
-    return [mean_estimate(correct[rows], label) for label, rows in policy.sample.rows_by_class.items()]
+    correct, cluster = policy.values(CORRECT), policy.sample.cluster
+    return [
+        mean_estimate(correct[rows], label, cluster=None if cluster is None else numbered(cluster[rows]))
+        for label, rows in policy.sample.rows_by_class.items()
+    ]
 
 
 METRICS = by_name(

@@ -50,7 +50,7 @@ def mismatch(policy: ScoredPolicy) -> str | None:
     o = sample.known / (1.0 if sample.observed is None else sample.observed.astype(np.float64))
     # Subtracting the mean of g changes only the standard error.
     tested = (policy.w,) if rows is None else (rows.w, rows.w * rows.r)
-    gaps = [mean_estimate((o / o.mean() - 1) * (g - g.mean())) for g in tested]
+    gaps = [mean_estimate((o / o.mean() - 1) * (g - g.mean()), cluster=sample.cluster) for g in tested]
     worst = max((abs(gap.value) / gap.stderr for gap in gaps if gap.stderr), default=0.0)
     if worst <= _SURPRISE:
         return None

@@ -36,6 +36,12 @@ def log_of(probabilities: Array) -> Array:
     return np.log(np.maximum(probabilities, TINY))
 
 
+def numbered(cluster: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Clusters of some of the rows, with numbers from 0 for those that occur. Numbers are not above those of all."""
+    occurs = np.bincount(cluster) > 0
+    return (np.cumsum(occurs) - 1)[cluster]
+
+
 @dataclass(frozen=True)
 class LogBatch:
     """Rows of a log, without their contexts. Columns that the log does not have are empty arrays."""
@@ -160,10 +166,27 @@ class LoggedSample:
     q: npt.NDArray[np.float32] | None = None  # (rows,) q̂(x,a) of the logged action; None without a reward model
     observed: npt.NDArray[np.float32] | None = None  # (rows,) P(known | x, a); None without a model of missingness
     declared_range: tuple[float, float] | None = None  # the smallest and the largest possible reward; None: unknown
+    cluster: npt.NDArray[np.int64] | None = None  # (rows,) numbers from 0; None if rows are independent
 
     @property
     def rows(self) -> int:
         return len(self.action)
+
+    @cached_property
+    def known_cluster(self) -> npt.NDArray[np.int64] | None:
+        """Of the known rows."""
+        return None if self.cluster is None else numbered(self.cluster[self.known])
+
+    @property
+    def known_units(self) -> int:
+        """The number of clusters with feedback; of rows with feedback, if there are no clusters."""
+        if self.known_cluster is None:
+            return int(self.known.sum())
+        return int(self.known_cluster.max(initial=-1)) + 1
+
+    def cluster_of(self, rows: int) -> npt.NDArray[np.int64] | None:
+        """The clusters of an estimate that has so many rows: all of them, or the known ones."""
+        return self.cluster if rows == self.rows else self.known_cluster
 
     @cached_property
     def rows_by_class(self) -> dict[int, npt.NDArray[np.int64]]:

@@ -29,8 +29,14 @@ class RewardModel(Protocol):
         """(rows, actions) rewards. With folds, each row by the model that skipped the row's fold."""
 
 
-def assign_folds(known: npt.NDArray[np.bool_], folds: int, seed: int) -> npt.NDArray[np.int32]:
-    """A fold for every row, known rows and missing ones each spread evenly; the same for the same seed."""
+def assign_folds(
+    known: npt.NDArray[np.bool_], folds: int, seed: int, cluster: Ints | None = None
+) -> npt.NDArray[np.int32]:
+    """A fold for every row, known rows and missing ones each spread evenly; the same for the same seed. With clusters
+    (numbers from 0), every row of a cluster has the same fold, and clusters with and without known rows are spread."""
+    if cluster is not None:
+        has_known = np.bincount(cluster, known) > 0
+        return assign_folds(has_known, folds, seed)[cluster]
     fold = np.empty(len(known), np.int32)
     rng = np.random.default_rng([seed, 0])
     for rows in (np.flatnonzero(known), np.flatnonzero(~known)):

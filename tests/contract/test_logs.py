@@ -90,6 +90,7 @@ def test_written_schema_and_document_are_the_contract(tmp_path, write_log):
         ("label", pa.int32(), False),
         ("pi0", pa.binary(12), False),
         ("split", pa.dictionary(pa.int8(), pa.string()), False),
+        ("cluster", pa.int64(), False),
     ]
     declared = schema.field("context").metadata
     assert (declared[b"dtype"], declared[b"shape"]) == (b"uint8", b"[1, 2, 2]")

@@ -279,6 +279,8 @@ def test_log(make: Callable[..., LogArrays], folder: Path) -> None:
     assert np.allclose(log.pi0.sum(axis=1), 1, atol=1e-6)
     assert np.array_equal(log.propensity, log.pi0[np.arange(160), log.action])
     assert log.known.all()
+    assert log.cluster is not None
+    assert log.cluster.tolist() == users.tolist()  # the same number in both splits
     met = {0: [0, 2, 3], 40: [0, 3], 80: [1], 120: [1, 2]}  # by the user's first row
     rewarded = {0: [2, 3], 40: [], 80: [], 120: [1, 2]}
     for first, items in met.items():

@@ -353,7 +353,8 @@ def test_the_log_is_decoded_twice(folder, log, monkeypatch, options):
     monkeypatch.setattr(reading, "decode_batches", decode_batches)
     monkeypatch.setattr(InputFile, "sha256", sha256)
     mask(log, folder / "scans.parquet", **options)
-    assert decoded == [["cost", "split"], ["context", "action", "propensity", "cost", "label", "pi0", "split"]]
+    whole = ["context", "action", "propensity", "cost", "label", "pi0", "split", "cluster"]
+    assert decoded == [["cost", "split"], whole]
     assert len(digests) == 1
 
 

@@ -191,6 +191,16 @@ def test_the_same_seed_fits_the_same_model_and_folds_are_even() -> None:
     assert (fold != assign_folds(known, 5, seed=4)).any()
 
 
+def test_folds_of_clusters_are_even_and_whole() -> None:
+    """20 clusters of which every other one has feedback: two with and two without in each fold."""
+    cluster = np.random.default_rng(0).permutation(np.repeat(np.arange(20), 5))
+    known = cluster % 2 == 0
+    fold = assign_folds(known, 5, seed=3, cluster=cluster)
+    by_cluster = [set(fold[cluster == c].tolist()) for c in range(20)]
+    assert all(len(folds) == 1 for folds in by_cluster)
+    assert np.bincount(fold[known]).tolist() == np.bincount(fold[~known]).tolist() == [10] * 5
+
+
 def test_it_computes_on_the_device_that_is_given() -> None:
     rng = np.random.default_rng(0)
     x = rng.standard_normal((20, 3)).astype(np.float32)

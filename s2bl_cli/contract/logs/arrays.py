@@ -27,6 +27,7 @@ class LogArrays:
     is_test: Mask  # (rows,)
     label: Ints | None
     pi0: Floats | None  # (rows, actions)
+    cluster: npt.NDArray[np.int64] | None = None  # (rows,)
 
     @property
     def rows(self) -> int:
@@ -63,6 +64,7 @@ def log_arrays(batch: pa.RecordBatch, spec: LogSpec) -> LogArrays:
         is_test=is_test_row(batch),
         label=plain("label", np.int32) if "label" in names else None,
         pi0=packed("pi0", "float32", (spec.actions,)) if "pi0" in names else None,
+        cluster=plain("cluster", np.int64) if "cluster" in names else None,
     )
 
 
@@ -98,6 +100,7 @@ def empty_arrays(spec: LogSpec, rows: int, columns: tuple[str, ...]) -> LogArray
         is_test=np.empty(rows, bool),
         label=array("label", np.int32) if "label" in columns else None,
         pi0=array("pi0", np.float32, spec.actions) if "pi0" in columns else None,
+        cluster=array("cluster", np.int64) if "cluster" in columns else None,
     )
 
 

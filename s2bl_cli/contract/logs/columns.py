@@ -34,6 +34,12 @@ class LogColumns:
     )
     label_column: str = setting("label", "True class, read only by evaluate; '' for none", metavar="NAME")
     split_column: str = setting("split", "Split, train or test; '' for none", metavar="NAME")
+    cluster_column: str | None = setting(
+        None,
+        "Cluster, such as a user, whose rows depend on each other; '' for none "
+        "(default: cluster, if s2bl made the log)",
+        metavar="NAME",
+    )
     actions: int | None = setting(
         None,
         "Number of actions, if the file does not declare it (default: largest action + 1)",

@@ -308,7 +308,7 @@ def _open_log_file(file: InputFile, names: LogColumns) -> _LogFile:
         document = document_of(parquet, file)
         if document is not None:
             expect_kind(document, KIND_LOGS, file.name)
-        plan = plan_columns(parquet.schema_arrow, names, file.name)
+        plan = plan_columns(parquet.schema_arrow, names, file.name, is_own=document is not None)
         return _LogFile(file, document, plan, row_group_sizes(parquet, file))
 
 

@@ -9,6 +9,7 @@
 | `label`      | int32, optional                      | the true class, used only by `evaluate`             |
 | `pi0`        | fixed_size_binary(4·actions), optional | the whole logging distribution, float32           |
 | `split`      | dictionary of string, optional       | `train` (the default) or `test`                     |
+| `cluster`    | int64, optional                      | rows of one cluster, such as a user, are dependent  |
 
 Other columns are passed through unchanged. Contexts are binary because lists are slow: a 60,000×784 uint8 log is read
 about 20 times faster.
@@ -26,7 +27,7 @@ from s2bl_cli.contract.lineage import Step
 from s2bl_cli.errors import ContractError
 
 REQUIRED = ("context", "action", "propensity", "cost")
-OPTIONAL = ("label", "pi0", "split")
+OPTIONAL = ("label", "pi0", "split", "cluster")
 COLUMNS = REQUIRED + OPTIONAL
 
 SPLIT_TYPE = pa.dictionary(pa.int8(), pa.string())
@@ -58,6 +59,7 @@ class LogSpec:
             "label": pa.int32(),
             "pi0": pa.binary(4 * self.actions),
             "split": SPLIT_TYPE,
+            "cluster": pa.int64(),
         }[column]
 
     def without_extra(self) -> "LogSpec":

@@ -65,6 +65,7 @@ def log_batch(arrays: LogArrays, spec: LogSpec) -> pa.RecordBatch:
         "split": lambda: pa.DictionaryArray.from_arrays(
             pa.array(arrays.is_test.astype(np.int8)), pa.array(SPLITS, pa.string())
         ).cast(SPLIT_TYPE),
+        "cluster": lambda: pa.array(arrays.cluster, pa.int64()),
     }
     schema = spec.without_extra().schema()
     return pa.RecordBatch.from_arrays([columns[name]() for name in schema.names], schema=schema)

@@ -12,8 +12,9 @@ import pyarrow.compute as pc
 
 from s2bl_cli.contract.logs.arrays import Mask, valid_rows, without_nulls
 from s2bl_cli.contract.logs.checks import FaultTally
-from s2bl_cli.contract.logs.foreign.arrow_types import is_binary
+from s2bl_cli.contract.logs.foreign.arrow_types import is_binary, is_text
 from s2bl_cli.contract.logs.schema import SPLITS, LogSpec
+from s2bl_cli.contract.row_hashes import text_hashes
 from s2bl_cli.errors import one_line
 
 _INT32 = np.iinfo(np.int32)
@@ -30,6 +31,8 @@ def convert_column(name: str, column: pa.Array, spec: LogSpec, first_row: int, t
             return _whole_numbers(column, name, first_row, tally)
         case "split":
             return _splits(column, first_row, tally)
+        case "cluster":
+            return _identities(column, first_row, tally)
     floats = _floats(column)
     if name == "propensity":
         tally.add_nulls(floats, name, first_row)
@@ -116,6 +119,28 @@ def _splits(column: pa.Array, first_row: int, tally: FaultTally) -> pa.Array:
     invalid = ~valid_rows(index) & valid_rows(text)
     tally.add_where(invalid, rule, text.to_numpy(zero_copy_only=False), first_row)
     return pa.DictionaryArray.from_arrays(index.cast(pa.int8()), pa.array(SPLITS, pa.string()))
+
+
+def _identities(column: pa.Array, first_row: int, tally: FaultTally) -> pa.Array:
+    """Whole numbers as they are, everything else as hashes."""
+    column = _decoded(column)
+    tally.add_nulls(column, "cluster", first_row)
+    if pa.types.is_temporal(column.type):
+        column = column.view(pa.int64() if column.type.bit_width == 64 else pa.int32())
+    if pa.types.is_decimal(column.type):
+        column = column.cast(pa.string())
+    if is_text(column.type) or is_binary(column.type):
+        values = text_hashes(column).view(np.int64)
+    else:
+        numbers = _numbers(column)
+        values = numbers.astype(np.int64) if numbers.dtype.kind != "f" else _whole_or_bits(numbers.astype(np.float64))
+    return pa.array(values, pa.int64(), mask=~valid_rows(column))
+
+
+def _whole_or_bits(values: npt.NDArray[np.float64]) -> npt.NDArray[np.int64]:
+    """Floats that are whole numbers equal those whole numbers."""
+    is_whole = (np.abs(values) < 2**53) & (values == np.floor(values))
+    return np.where(is_whole, np.where(is_whole, values, 0).astype(np.int64), values.view(np.int64))
 
 
 def _floats(column: pa.Array) -> pa.Array:

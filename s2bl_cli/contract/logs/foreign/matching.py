@@ -9,7 +9,7 @@ import pyarrow as pa
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.logs.columns import LogColumns, missing_column
-from s2bl_cli.contract.logs.foreign.arrow_types import is_binary, is_number, is_number_list, is_text
+from s2bl_cli.contract.logs.foreign.arrow_types import is_binary, is_identity, is_number, is_number_list, is_text
 from s2bl_cli.contract.logs.foreign.contexts import match_context
 from s2bl_cli.contract.logs.schema import COLUMNS, OPTIONAL, LogSpec
 from s2bl_cli.errors import ContractError, one_line
@@ -21,6 +21,7 @@ _RULES = {
     "label": "whole numbers",
     "pi0": "float32 binary or lists of numbers",
     "split": "text",
+    "cluster": "numbers, text, dates or times",
 }
 _NO_PROPENSITIES = (
     "--propensity-column (if the log has none: have the running system log the probability of each chosen action; if "
@@ -56,8 +57,8 @@ class ColumnPlan:
         return names
 
 
-def plan_columns(schema: pa.Schema, names: LogColumns, subject: str) -> ColumnPlan:
-    """Match the schema with the contract. One message reports all faults."""
+def plan_columns(schema: pa.Schema, names: LogColumns, subject: str, *, is_own: bool = False) -> ColumnPlan:
+    """Match the schema with the contract. One message reports all faults. `is_own`: s2bl made the file."""
     duplicated = sorted({name for name in schema.names if schema.names.count(name) > 1})
     if duplicated:
         raise ContractError(
@@ -65,7 +66,7 @@ def plan_columns(schema: pa.Schema, names: LogColumns, subject: str) -> ColumnPl
         )
     faults: list[str] = []
     sources = _match_required(schema, names, faults)
-    sources |= _match_optional(schema, names, sources, faults)
+    sources |= _match_optional(schema, names, sources, faults, is_own=is_own)
     match = match_context(schema, names, sources, faults, subject)
     if faults:
         columns = one_line(", ".join(schema.names), 160)
@@ -106,11 +107,15 @@ def _match_required(schema: pa.Schema, names: LogColumns, faults: list[str]) -> 
 
 
 def _match_optional(
-    schema: pa.Schema, names: LogColumns, required: dict[str, str], faults: list[str]
+    schema: pa.Schema, names: LogColumns, required: dict[str, str], faults: list[str], *, is_own: bool
 ) -> dict[str, str]:
     matched = {}
-    for column, source in {"label": names.label_column, "pi0": "pi0", "split": names.split_column}.items():
-        is_requested = source != column  # by a flag; without a flag the name may be a coincidence
+    # A column `cluster` of another tool may be anything, such as a segment with five values: only by a flag.
+    cluster = names.cluster_column if names.cluster_column is not None else "cluster" if is_own else ""
+    optional = {"label": names.label_column, "pi0": "pi0", "split": names.split_column, "cluster": cluster}
+    for column, source in optional.items():
+        # By a flag; without a flag the name may be a coincidence.
+        is_requested = source != column or (column == "cluster" and names.cluster_column is not None)
         if source not in schema.names:
             if is_requested and source:
                 faults.append(missing_column(source, column, f"--{column}-column", schema.names))
@@ -127,6 +132,8 @@ def _match_optional(
 def _fits(column: str, kind: pa.DataType) -> bool:
     if column == "split":
         return is_text(kind)
+    if column == "cluster":
+        return is_identity(kind)
     if column == "pi0":
         return is_binary(kind) or is_number_list(kind)
     if column == "cost" and pa.types.is_null(kind):
@@ -139,6 +146,6 @@ def _type_fault(column: str, field: pa.Field) -> str:
     if column == "action" and is_text(field.type):
         mapping = f"pl.col({field.name!r}).replace_strict({{'first': 0, 'second': 1}})"
         return f"{fault} (number the actions from 0, with the same mapping in every file; with polars: {mapping})"
-    if column in ("label", "split"):
+    if column in ("label", "split", "cluster"):
         return f"{fault} (name another with --{column}-column, or '' for none)"
     return fault
