@@ -2,10 +2,11 @@
 
     {"kind": "policy", "version": 2, "actions": 10, "context": {"dtype", "shape"},
      "model": "linear", "hidden": [...], "width": 64, "acts": {"kind": "softmax", "temperature": 1.0},
-     "training": {"rows": …, "known": …}, "lineage": {...},
+     "training": {"rows": …, "known": …, "sketch": …}, "lineage": {...},
      "action_names": [...] if the log has them, "asked": {...} if hyperparameters were selected}
 
-Version 1 had no `acts`: its policies are softmaxes at temperature 1.
+Version 1 had no `acts`: its policies are softmaxes at temperature 1. It had no `sketch` either, which is also missing
+in policies that were not trained on a log.
 
 Tensors are the network's parameters and buffers by name. They include the standardisation of the contexts, so a loaded
 policy applies the same one. This module handles arrays, not networks, and does not import torch.
@@ -24,6 +25,7 @@ from s2bl_cli.contract.document import KIND_POLICY, action_names, encode_documen
 from s2bl_cli.contract.input_files import InputFile, open_input
 from s2bl_cli.contract.lineage import Source, Step, is_plain_settings
 from s2bl_cli.contract.logs.columns import MAX_ACTIONS
+from s2bl_cli.contract.row_sketch import RowSketch, decode_sketch
 from s2bl_cli.contract.tensor_files import Tensors, read_tensors, write_tensors
 from s2bl_cli.errors import ContractError, one_line
 
@@ -65,6 +67,7 @@ class Policy:
         default_factory=dict
     )  # settings as requested, if the lineage has the selected values
     acts: Act = PLAIN
+    sketch: RowSketch | None = None  # of the train rows; None if it was not trained on a log
 
     def misfit(self, actions: int, context: ContextSpec, names: tuple[str, ...], whose: str) -> str | None:
         """Like the method of `NetworkSpec`; also compares the action names, if both sides have them."""
@@ -96,6 +99,8 @@ def write_policy(policy: Policy, target: str, *, force: bool) -> None:
         "acts": policy.acts.encode(),
         "training": {"rows": policy.training_rows, "known": policy.training_known},
     }
+    if policy.sketch is not None:
+        body["training"]["sketch"] = policy.sketch.encode()
     if policy.action_names:
         body["action_names"] = list(policy.action_names)
     if policy.asked:
@@ -152,5 +157,6 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
         tensors=tensors,
         action_names=action_names(document, actions, subject),
         asked=asked,
+        sketch=decode_sketch(training["sketch"], subject) if "sketch" in training else None,
         acts=PLAIN if document["version"] == 1 else decode_act(document.get("acts"), subject),
     )

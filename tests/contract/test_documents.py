@@ -391,6 +391,10 @@ BAD_POLICIES = {
         {"training": {"rows": -1, "known": 0}},
         "rows in its document must be a whole number in [0, 281474976710656], found -1",
     ),
+    "sketch": (
+        {"training": {"rows": 1, "known": 0, "sketch": "?"}},
+        "sketch in its document is damaged; train the policy again",
+    ),
     "width": ({"width": 0}, "width in its document must be a whole number in [1, 16384], found 0"),
     "actions": ({"actions": 0}, "actions in its document must be a whole number in [1, 16777216], found 0"),
     "acts": ({"acts": {"kind": "epsilon", "epsilon": 2}}, "epsilon in its document must be in [0, 1], found 2"),

@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from s2bl_cli.contract.logs.schema import LogSpec
+from s2bl_cli.contract.logs.schema import SPLITS, LogSpec
 
 Floats = npt.NDArray[np.float32]
 Ints = npt.NDArray[np.int32]
@@ -83,6 +83,11 @@ def is_test_row(batch: pa.RecordBatch) -> Mask:
     tests = [i for i, text in enumerate(column.dictionary.to_pylist()) if text == "test"]
     is_test: Mask = np.isin(without_nulls(column.indices, -1), tests)
     return is_test
+
+
+def split_column(is_test: Mask) -> pa.DictionaryArray:
+    """The column `split` of these rows."""
+    return pa.DictionaryArray.from_arrays(pa.array(is_test.astype(np.int8)), pa.array(SPLITS, pa.string()))
 
 
 def empty_arrays(spec: LogSpec, rows: int, columns: tuple[str, ...]) -> LogArrays:

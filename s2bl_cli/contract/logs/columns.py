@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from s2bl_cli.errors import SettingError, did_you_mean, one_line
-from s2bl_cli.settings import Between, check_settings, setting
+from s2bl_cli.settings import Between, check_settings, number_text, recorded_changes, setting
 
 MAX_ACTIONS = 1 << 24
 
@@ -63,6 +63,31 @@ class LogColumns:
                 f"found {one_line(self.context_shape, 60)!r}"
             )
         return tuple(int(part) for part in parts)
+
+
+@dataclass(frozen=True)
+class SplitSettings:
+    """Which rows are for testing, of a log without a column `split`. The same settings give the same rows."""
+
+    test_share: float | None = setting(
+        None,
+        "Fraction of the rows that train leaves out and evaluate scores on, if the log has no split column",
+        rule=Between(0, 1, low_open=True, high_open=True),
+    )
+    test_seed: int = setting(0, "Seed for choosing the test rows", rule=Between(0, 2**32 - 1))
+    time_column: str | None = setting(None, "Time: the test rows are the last ones, not random ones", metavar="NAME")
+
+    def __post_init__(self) -> None:
+        check_settings(self)
+        if self.test_share is None and (self.time_column is not None or self.test_seed):
+            option = "--test-seed" if self.time_column is None else "--time-column"
+            raise SettingError(f"{option} says which rows are for testing: say how many with --test-share")
+
+    @property
+    def text(self) -> str:
+        """As on the command line."""
+        given = recorded_changes(self)
+        return " ".join(f"--{name} {number_text(v) if isinstance(v, float) else v}" for name, v in given.items())
 
 
 def missing_column(source: str, role: str, option: str, existing: Sequence[str], remedy: str | None = None) -> str:

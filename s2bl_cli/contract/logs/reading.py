@@ -9,6 +9,7 @@ Streaming needs memory for a few row groups, however large the log is.
 """
 
 import contextlib
+import copy
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
@@ -23,10 +24,10 @@ from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.document import KIND_LOGS, action_names, expect_kind, whole_number
 from s2bl_cli.contract.input_files import InputFile, open_inputs
 from s2bl_cli.contract.lineage import Source, Step
-from s2bl_cli.contract.logs.arrays import LogArrays, copy_rows, empty_arrays, log_arrays
+from s2bl_cli.contract.logs.arrays import LogArrays, Mask, copy_rows, empty_arrays, log_arrays, split_column
 from s2bl_cli.contract.logs.canonical import canonical_batch
 from s2bl_cli.contract.logs.checks import FaultTally, check_batch
-from s2bl_cli.contract.logs.columns import MAX_ACTIONS, LogColumns
+from s2bl_cli.contract.logs.columns import MAX_ACTIONS, LogColumns, SplitSettings, missing_column
 from s2bl_cli.contract.logs.decoding import (
     RowGroup,
     decode_batches,
@@ -36,7 +37,7 @@ from s2bl_cli.contract.logs.decoding import (
 )
 from s2bl_cli.contract.logs.foreign.contexts import context_of_first_row
 from s2bl_cli.contract.logs.foreign.matching import ColumnPlan, plan_columns
-from s2bl_cli.contract.logs.schema import COLUMNS, LogSpec
+from s2bl_cli.contract.logs.schema import COLUMNS, OPTIONAL, SPLIT_TYPE, LogSpec
 from s2bl_cli.contract.parquet_files import document_of, open_parquet
 from s2bl_cli.errors import ContractError, one_line
 from s2bl_cli.settings import recorded_changes
@@ -81,6 +82,9 @@ class Log:
     def __init__(self, files: Sequence[InputFile], names: LogColumns | None = None, *, verify: bool = False) -> None:
         self._names = names or LogColumns()
         self._verify = verify
+        self.split: SplitSettings | None = None  # how the test rows were chosen, if not by a column
+        self.split_clusters: str | None = None  # the --cluster-column by which they were, if it was given
+        self._is_test: Mask | None = None  # (rows,) of a log that is split
         self._files = [_open_log_file(file, self._names) for file in files]
         self._check_files_agree()
         self._smallest_action: int | None = None  # known if the actions were counted
@@ -127,8 +131,9 @@ class Log:
 
     @property
     def recorded_names(self) -> dict[str, Any]:
-        """The column settings that differ from their defaults, as a lineage records them."""
-        return recorded_changes(self._names)
+        """The settings of columns and split that differ from their defaults, as a lineage records them."""
+        split = {} if self.split is None else recorded_changes(self.split)
+        return {**recorded_changes(self._names), **split}
 
     @property
     def ignored_columns(self) -> tuple[tuple[str, pa.DataType], ...]:
@@ -145,6 +150,31 @@ class Log:
             f"{self.name}: action 0 is never logged, the smallest is {smallest}: actions are counted from 0, so this "
             f"log has {self.spec.actions:,} actions; renumber them, or pass their number with --actions",
         )
+
+    def reopened(self, names: LogColumns) -> "Log":
+        """The same files, with other columns."""
+        log = Log([part.file for part in self._files], names, verify=self._verify)
+        log.sources = self.sources
+        return log
+
+    @property
+    def test_rows(self) -> Mask:
+        """Of a log that is split: (rows,)."""
+        assert self._is_test is not None
+        return self._is_test
+
+    @property
+    def cluster_column(self) -> str | None:
+        """The --cluster-column, if it was given."""
+        return self._names.cluster_column
+
+    def with_test_rows(self, is_test: Mask, split: SplitSettings, split_clusters: str | None) -> "Log":
+        """The log as if it had a column `split` with these test rows."""
+        log = copy.copy(self)
+        log._is_test, log.split, log.split_clusters = is_test, split, split_clusters
+        optional = tuple(name for name in OPTIONAL if name == "split" or self.spec.has(name))
+        log.spec = replace(self.spec, optional=optional)
+        return log
 
     def check(self) -> None:
         """Read the whole log to check it."""
@@ -185,6 +215,18 @@ class Log:
             copy_rows(log_arrays(batch, self.spec), arrays, first_row)
             first_row += batch.num_rows
         return arrays
+
+    def read_column(self, name: str, option: str) -> pa.ChunkedArray:
+        """A column that is none of the contract's, as it is in the files. `option` names it."""
+        parts: list[pa.Array] = []
+        for part in self._files:
+            with open_parquet(part.file) as parquet:
+                existing = parquet.schema_arrow.names
+                if name not in existing:
+                    raise ContractError(f"{part.file.name}: {missing_column(name, 'time', option, existing)}")
+                batches = stream_batches(parquet, part.file, 1 << 16, [name], range(len(part.row_groups)))
+                parts += [batch.column(0) for batch in batches]
+        return pa.chunked_array(parts)
 
     @cached_property
     def row_groups(self) -> tuple[RowGroup, ...]:
@@ -228,8 +270,12 @@ class Log:
         *,
         extra: bool,
     ) -> pa.RecordBatch:
-        batch = canonical_batch(source, plan, self.spec, columns, first_row, tally, extra=extra)
+        in_file = tuple(name for name in columns if self._is_test is None or name != "split")
+        batch = canonical_batch(source, plan, self.spec, in_file, first_row, tally, extra=extra)
         check_batch(batch, self.spec, first_row, tally, is_reward=plan.is_reward)
+        if self._is_test is not None and "split" in columns:
+            is_test = self._is_test[first_row : first_row + batch.num_rows]
+            batch = batch.append_column(pa.field("split", SPLIT_TYPE), split_column(is_test))
         return batch
 
     def _check_files_agree(self) -> None:

@@ -14,8 +14,8 @@ import pyarrow.parquet as pq
 
 from s2bl_cli.contract.atomic import LOG_FORMATS, atomic_output
 from s2bl_cli.contract.lineage import Step
-from s2bl_cli.contract.logs.arrays import LogArrays
-from s2bl_cli.contract.logs.schema import SPLIT_TYPE, SPLITS, LogSpec
+from s2bl_cli.contract.logs.arrays import LogArrays, split_column
+from s2bl_cli.contract.logs.schema import LogSpec
 
 _DICTIONARY = ("action", "label", "split")
 
@@ -62,9 +62,7 @@ def log_batch(arrays: LogArrays, spec: LogSpec) -> pa.RecordBatch:
         "cost": lambda: pa.array(arrays.cost, pa.float32(), mask=~arrays.known),
         "label": lambda: pa.array(arrays.label, pa.int32()),
         "pi0": lambda: _packed(arrays.pi0, 4 * spec.actions),
-        "split": lambda: pa.DictionaryArray.from_arrays(
-            pa.array(arrays.is_test.astype(np.int8)), pa.array(SPLITS, pa.string())
-        ).cast(SPLIT_TYPE),
+        "split": lambda: split_column(arrays.is_test),
         "cluster": lambda: pa.array(arrays.cluster, pa.int64()),
     }
     schema = spec.without_extra().schema()
