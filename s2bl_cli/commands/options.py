@@ -16,6 +16,7 @@ from s2bl_cli.console import counted as counted  # re-exported for the commands
 from s2bl_cli.settings import Declaration, declaration, flag, members
 
 LOG_PANEL = "Input columns"
+TEST_PANEL = "Test rows"
 RUN_PANEL = "Run"
 
 

@@ -5,6 +5,7 @@ from typing import Annotated
 
 from s2bl_cli.commands.options import (
     LOG_PANEL,
+    TEST_PANEL,
     Force,
     Json,
     LogsArgument,
@@ -15,7 +16,7 @@ from s2bl_cli.commands.options import (
     shown,
 )
 from s2bl_cli.console import FEW_STEPS, few_steps
-from s2bl_cli.contract.logs.columns import LogColumns
+from s2bl_cli.contract.logs.columns import LogColumns, SplitSettings
 from s2bl_cli.policies.run_settings import RunSettings
 from s2bl_cli.training.settings import RunOptions, TrainSettings
 
@@ -26,10 +27,17 @@ Output = Annotated[
 ]
 
 
-@settings_as_flags(settings="Objective and model", columns=LOG_PANEL, options=RESOURCES_PANEL, run=RESOURCES_PANEL)
+@settings_as_flags(
+    settings="Objective and model",
+    columns=LOG_PANEL,
+    test_rows=TEST_PANEL,
+    options=RESOURCES_PANEL,
+    run=RESOURCES_PANEL,
+)
 def train(
     logs: LogsArgument,
     settings: TrainSettings,
+    test_rows: SplitSettings,
     options: RunOptions,
     run: RunSettings,
     columns: LogColumns,
@@ -51,12 +59,14 @@ def train(
     """
     from s2bl_cli.contract.atomic import POLICY_FORMATS, TABLE_FORMATS, check_output
     from s2bl_cli.contract.logs.reading import open_logs
+    from s2bl_cli.contract.logs.splitting import split_log
     from s2bl_cli.contract.policies import read_policy, write_policy
     from s2bl_cli.training.candidates import targets_of
 
     console = console_of(quiet=quiet, as_json=json, output=output)
     prior = None if settings.prior is None else read_policy(settings.prior)
-    with open_logs(logs, columns) as log:
+    with open_logs(logs, columns) as opened:
+        log = split_log(opened, test_rows)
         targets = targets_of(settings, output, log.stem)
         options.check_history(targets)
         if output is not None and output.endswith("/"):
@@ -78,6 +88,7 @@ def train(
         training = TrainingRun(log, settings, options.stream, prior)
         trained = train_with_checkpoint(training, options, checkpoint, device, console)
         warnings = log.warnings
+        left_out = 0 if log.split is None else int(log.test_rows.sum())
     for policy, target in zip(trained, targets, strict=True):
         write_policy(policy.policy, target, force=force)
     if options.history is not None:
@@ -90,6 +101,8 @@ def train(
             f"{shown(target)}: {settings.name}{numbers}, {first.network.model} policy over {first.network.actions} "
             f"actions, learned from {first.training_rows:,} rows, {first.training_known:,} of them with feedback"
         )
+    if test_rows.test_share is not None:
+        console.say(f"{left_out:,} rows are left out for testing ({test_rows.text}); evaluate scores on them")
     for warning in warnings:
         console.warn(warning)
     steps = settings.epochs * max(1, first.training_rows // settings.batch_size)

@@ -22,8 +22,8 @@ Point = dict[str, float | str | None]  # of the grid; words stand for numbers th
 class Fold(NamedTuple):
     """The known rows that policies of a seed must not learn from: those whose number hashes into [start, stop).
 
-    It is a function of the seed and the row's number in the log alone: the same for every policy of the seed, in memory
-    or streamed, and in a resumed run.
+    It is a function of the seed and the number alone, which is that of the row in the log or of its cluster: the same
+    for every policy of the seed, in memory or streamed, and in a resumed run.
     """
 
     seed: int
@@ -31,7 +31,7 @@ class Fold(NamedTuple):
     stop: float = 0.0
 
     def holds_out(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Of known rows by their numbers in the log, those held out."""
+        """Of known rows by their numbers, those held out."""
         if self.start == self.stop:  # none, and of a large log the hashes would take much memory
             return np.zeros(len(numbers), bool)
         hashed = uniform_hash(numbers, self.seed)

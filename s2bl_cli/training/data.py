@@ -19,6 +19,7 @@ import numpy.typing as npt
 from s2bl_cli.contract.logs.arrays import LogArrays, log_arrays
 from s2bl_cli.contract.logs.decoding import RowGroup
 from s2bl_cli.contract.logs.reading import Log
+from s2bl_cli.contract.row_sketch import RowSketch, SketchBuilder
 from s2bl_cli.errors import ContractError
 from s2bl_cli.policies.contexts import flattened, standardisation
 from s2bl_cli.row_hash import uniform_hash
@@ -36,7 +37,8 @@ Floats = npt.NDArray[np.float64]
 
 
 class TrainRows(NamedTuple):
-    """Rows of the train split, and their numbers in the log."""
+    """Rows of the train split, and their numbers: of the clusters, if the log has any, else of the rows in the log.
+    Rows of one number are held out together."""
 
     rows: LogArrays
     number: npt.NDArray[np.int64]
@@ -76,6 +78,7 @@ class Statistics:
     shift: npt.NDArray[np.float32]  # (features,) the standardisation of the contexts
     scale: npt.NDArray[np.float32]
     sample: TrainRows  # known rows with contexts, of very many an even sample; empty if not requested
+    sketch: RowSketch  # by which the policy's train rows are recognised
 
     @cached_property
     def cost_range(self) -> tuple[float, float]:
@@ -105,6 +108,7 @@ def count_rows(parts: Iterable[TrainRows], actions: int, *, sample_bytes: int = 
     counts = np.zeros(actions)
     moments = RunningMoments()
     sample: list[TrainRows] = []
+    sketch = SketchBuilder()
     share = 1.0 if sample_bytes else 0.0
     for part, number in parts:
         is_known = np.flatnonzero(part.known)
@@ -113,12 +117,13 @@ def count_rows(parts: Iterable[TrainRows], actions: int, *, sample_bytes: int = 
         )
         counts += np.bincount(part.action, minlength=actions)
         moments.add(flattened(part.context))
+        sketch.add(part.context, part.action, part.propensity)
         sample.append(_sampled(TrainRows(part, number).take(part.known & (share > 0)), share))
         while sum(part.rows.context.nbytes for part in sample) > sample_bytes:
             share /= 2
             sample = [_sampled(part, share) for part in sample]
     columns = KnownColumns(*map(np.concatenate, zip(*known, strict=True)))
-    return Statistics(int(counts.sum()), columns, counts, *standardisation(moments), joined(sample))
+    return Statistics(int(counts.sum()), columns, counts, *standardisation(moments), joined(sample), sketch.sketch)
 
 
 def _sampled(rows: TrainRows, share: float) -> TrainRows:
@@ -139,7 +144,7 @@ class TrainingData:
             self._check_row_groups()
         else:
             arrays = log.read(columns)
-            self._whole = TrainRows(arrays.take(~arrays.is_test), np.flatnonzero(~arrays.is_test))
+            self._whole = _train_rows(arrays, np.arange(arrays.rows, dtype=np.int64))
         sample_bytes = SAMPLE_BYTES if streamed else 1 << 62
         self.statistics = count_rows(self.scan(), log.spec.actions, sample_bytes=sample_bytes if sample_known else 0)
         if self.statistics.rows == 0:
@@ -156,7 +161,7 @@ class TrainingData:
             arrays = log_arrays(batch, self._log.spec)
             numbers = np.arange(first, first + batch.num_rows, dtype=np.int64)
             first += batch.num_rows
-            yield TrainRows(arrays, numbers).take(~arrays.is_test)
+            yield _train_rows(arrays, numbers)
 
     def parts(self, epoch: int) -> Iterator[TrainRows]:
         """The rows of an epoch: all at once, or part by part."""
@@ -205,7 +210,11 @@ class TrainingData:
     def _read(self, row_groups: list[RowGroup]) -> TrainRows:
         arrays = self._log.read_row_groups(row_groups, self._columns)
         numbers = np.concatenate([np.arange(s.first_row, s.first_row + s.rows, dtype=np.int64) for s in row_groups])
-        return TrainRows(arrays, numbers).take(~arrays.is_test)
+        return _train_rows(arrays, numbers)
+
+
+def _train_rows(arrays: LogArrays, numbers: npt.NDArray[np.int64]) -> TrainRows:
+    return TrainRows(arrays, numbers if arrays.cluster is None else arrays.cluster).take(~arrays.is_test)
 
 
 def row_bytes(log: Log, columns: tuple[str, ...]) -> int:

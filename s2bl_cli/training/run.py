@@ -29,7 +29,7 @@ from s2bl_cli.training.learner import Checkpoint, Learner, Run
 from s2bl_cli.training.settings import RunOptions, TrainSettings, check_rules
 from s2bl_cli.training.validation import Selector
 
-_COLUMNS = ("context", "action", "propensity", "cost", "split")  # never `label`
+_COLUMNS = ("context", "action", "propensity", "cost", "split", "cluster")  # never `label`
 
 
 @dataclass(frozen=True)
@@ -176,6 +176,7 @@ class TrainingRun:
             tensors=result.tensors,
             action_names=self.log.spec.action_names,
             asked=self._asked(candidate),
+            sketch=data.statistics.sketch,
         )
 
     def _asked(self, candidate: Candidate) -> dict[str, Any]:
