@@ -7,6 +7,7 @@ import typer
 from s2bl_cli.commands.options import (
     LOG_PANEL,
     RUN_PANEL,
+    TEST_PANEL,
     Force,
     Json,
     Quiet,
@@ -16,7 +17,7 @@ from s2bl_cli.commands.options import (
     settings_as_flags,
     shown,
 )
-from s2bl_cli.contract.logs.columns import LogColumns
+from s2bl_cli.contract.logs.columns import LogColumns, SplitSettings
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.policies.run_settings import RunSettings
 
@@ -36,12 +37,13 @@ LogsOption = Annotated[
 Output = Annotated[str | None, output_option("scores.parquet", "File to write (.parquet or .csv)")]
 
 
-@settings_as_flags(columns=LOG_PANEL, run=RUN_PANEL)
+@settings_as_flags(columns=LOG_PANEL, test_rows=TEST_PANEL, run=RUN_PANEL)
 def evaluate(
     policies: Policies,
     logs: LogsOption,
     settings: EvaluateSettings,
     columns: LogColumns,
+    test_rows: SplitSettings,
     run: RunSettings,
     output: Output = None,
     force: Force = False,
@@ -71,7 +73,9 @@ def evaluate(
         device = run.start()
         from s2bl_cli.evaluation.evaluate import evaluate_policies  # imports torch: after the quick checks
 
-        evaluation, lineage = evaluate_policies(candidates, baseline, logs, columns, settings, device, console.progress)
+        evaluation, lineage = evaluate_policies(
+            candidates, baseline, logs, columns, test_rows, settings, device, console.progress
+        )
     write_scores(evaluation.scores, lineage, target, force=force)
     from s2bl_cli.evaluation.summary import summary_lines
 

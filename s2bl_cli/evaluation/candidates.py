@@ -13,7 +13,7 @@ from typing import Any
 from s2bl_cli.contract.acts import PLAIN, Act
 from s2bl_cli.contract.atomic import STANDARD_STREAM
 from s2bl_cli.contract.input_files import expand
-from s2bl_cli.contract.lineage import Source, Step, all_sources
+from s2bl_cli.contract.lineage import Source, Step
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, read_policy
 from s2bl_cli.contract.probabilities import ProbabilityFile, is_probability_file, open_probabilities
@@ -175,17 +175,6 @@ def _remedy(network: NetworkSpec, log: Log) -> str:
     if has_feature_columns and network.context.names and not network.context.fits(log.spec.context):
         return f"pass --context-columns {shlex.quote(one_line(','.join(network.context.names), 400))}"
     return "evaluate a policy on logs of the kind it was trained on"
-
-
-def trained_on(candidate: Candidate, log: Log, rows: SelectedRows) -> bool:
-    """Whether train rows are scored that the policy was trained on, maybe in another copy (masked otherwise)."""
-    if candidate.loaded is None or not (rows.mask & ~rows.is_test).any():
-        return False
-    learned, scored = (
-        {source.sha256 for source in all_sources(inputs) if source.role == "logs"}
-        for inputs in (candidate.loaded.policy.lineage.inputs, log.sources)
-    )
-    return bool(learned & scored)
 
 
 def policy_facts(

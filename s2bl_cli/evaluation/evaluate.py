@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from s2bl_cli.contract.lineage import Step, step_of
-from s2bl_cli.contract.logs.columns import LogColumns
+from s2bl_cli.contract.logs.columns import LogColumns, SplitSettings
 from s2bl_cli.contract.logs.reading import Log, open_logs
 from s2bl_cli.contract.scores import BIN, Score
 from s2bl_cli.errors import ContractError
@@ -21,13 +21,13 @@ from s2bl_cli.evaluation.candidates import (
     Candidate,
     check_fit,
     recorded_baseline,
-    trained_on,
 )
 from s2bl_cli.evaluation.comparison import Baseline, verdict_score
 from s2bl_cli.evaluation.fitted_models import fit_models
 from s2bl_cli.evaluation.row_pass import Advance, write_columns
 from s2bl_cli.evaluation.selection import SelectedRows, select_rows, with_declared_range
 from s2bl_cli.evaluation.settings import EvaluateSettings
+from s2bl_cli.evaluation.unseen_rows import SeenByPolicies, trained_on, with_test_rows
 from s2bl_cli.metrics.estimate import BOOTSTRAP, Estimate, IntervalSettings, intervals
 from s2bl_cli.metrics.gains import BETTER
 from s2bl_cli.metrics.metric import BOUND, HEALTH, LABELS, VALUE, Metric
@@ -55,6 +55,7 @@ def evaluate_policies(
     baseline: Candidate | None,
     logs: Sequence[str],
     columns: LogColumns,
+    split: SplitSettings,
     settings: EvaluateSettings,
     device: torch.device,
     progress: Progress,
@@ -65,10 +66,12 @@ def evaluate_policies(
     named = [candidate for candidate in candidates if candidate is not LOGGING_CANDIDATE] or [LOGGING_CANDIDATE]
     sources = [candidate.source for candidate in named]
     for name in logs:
-        with open_logs([name], columns) as log:
+        with open_logs([name], columns) as opened:
+            log = with_test_rows(opened, candidates, columns, split)
             score_on_log(candidates, log, settings, device, progress, evaluation, baseline)
             sources += log.sources
-    made_with = {**recorded(settings), "compare-to": recorded_baseline(baseline), **recorded_changes(columns)}
+    made_with = {**recorded(settings), "compare-to": recorded_baseline(baseline)}
+    made_with |= recorded_changes(columns) | recorded_changes(split)
     return evaluation, step_of("evaluate", made_with, tuple(sources))
 
 
@@ -87,13 +90,6 @@ def score_on_log(
     _check_measurable(log, rows, metrics, settings)
     check_fit(candidates, log, rows)
     evaluation.scored_rows.append(_scored_rows(log, rows))
-    learned = [candidate for candidate in candidates if trained_on(candidate, log, rows)]
-    unseen = "the test rows, with --split test" if rows.is_test.any() else "a log that it has not seen"
-    evaluation.warnings += [
-        f"{candidate.name} was trained on rows of {log.name} that are scored here; its scores are biased upward: "
-        f"score it on {unseen}"
-        for candidate in learned
-    ]
     models = fit_models(log, rows, metrics, settings, device)
     concerns: tuple[str, ...] = ()
     if models.missingness is not None:
@@ -111,11 +107,15 @@ def score_on_log(
         concerns = (*concerns, f"only {rows.sample.known_units} clusters have feedback")
     columns = {column.name: column for metric in metrics for column in (*metric.needs, *metric.uses)}
     with progress(f"scoring on {log.name}", rows.sample.rows, "rows") as advance:
-        sample, policies = write_columns(log, rows, candidates, models, columns.values(), device, advance)
+        seen = SeenByPolicies(candidates)
+        sample, policies = write_columns(log, rows, candidates, models, columns.values(), device, advance, seen.parts)
     interval = IntervalSettings(settings.interval, settings.level, settings.bootstrap_samples, settings.seed)
     scored: dict[int, ScoredPolicy] = {}
     for i, (candidate, policy_columns) in enumerate(zip(candidates, policies, strict=True)):
-        trained = ("it was trained on these rows",) if candidate in learned else ()
+        trained: tuple[str, ...] = ()
+        if (warning := trained_on(candidate, log, rows, seen.share(candidate))) is not None:
+            evaluation.warnings.append(warning)
+            trained = ("it was trained on these rows",)
         policy = ScoredPolicy(sample, policy_columns, settings.nu, settings.level, (*trained, *concerns))
         if models.missingness is None and (fault := mismatch(policy)) is not None:
             remedy = "use --missing-model" if sample.observed is None else "its intervals are too narrow"
@@ -222,6 +222,7 @@ def _check_measurable(log: Log, rows: SelectedRows, metrics: Sequence[Metric], s
 def _scored_rows(log: Log, rows: SelectedRows) -> str:
     count, known = rows.sample.rows, int(rows.sample.known.sum())
     which = f"all {count:,} rows" if rows.split == "all" else f"the {count:,} {rows.split} rows"
+    which += f" ({log.split.text})" if log.split is not None and rows.split != "all" else ""
     feedback = "all with feedback" if known == count else f"{known:,} of them with feedback"
     labels = "labels" if rows.sample.label is not None else "no labels"
     clusters = "" if rows.sample.cluster is None else f", {int(rows.sample.cluster.max()) + 1:,} clusters"

@@ -17,6 +17,8 @@ from s2bl_cli.contract.logs.arrays import LogArrays, log_arrays
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy
 from s2bl_cli.contract.probabilities import ProbabilityReader
+from s2bl_cli.contract.row_hashes import context_hashes, row_hashes
+from s2bl_cli.contract.row_sketch import SeenRows
 from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, UNIFORM_CANDIDATE, Candidate
 from s2bl_cli.evaluation.fitted_models import FittedModels
@@ -92,9 +94,10 @@ def write_columns(
     columns: Iterable[Column],
     device: torch.device,
     advance: Advance,
+    seen: Sequence[SeenRows] = (),
 ) -> tuple[LoggedSample, list[dict[str, Array]]]:
     """The sample with the models' predictions, and for every candidate, by name, the columns that it and the log
-    allow."""
+    allow. `seen` are shown all rows."""
     q, observed = (
         None if model is None else np.empty(rows.sample.rows, np.float32)
         for model in (models.reward, models.observation)
@@ -123,6 +126,11 @@ def write_columns(
             pi0=_ABSENT if arrays.pi0 is None else arrays.pi0,
             never_logged=never_logged,
         )
+        if seen:
+            contexts = context_hashes(arrays.context)
+            hashes = row_hashes(contexts, arrays.action, arrays.propensity)
+            for rows_of_policy in seen:
+                rows_of_policy.add(contexts, hashes)
         if q is not None:
             q[span] = batch.q[batch.index, batch.action]
         if observed is not None and models.observation is not None:
