@@ -96,7 +96,8 @@ def train(
     checkpoint.remove()
     first = trained[0].policy
     for policy, target in zip(trained, targets, strict=True):
-        numbers = f" ({policy.described(settings)})" if len(trained) > 1 or policy.estimate is not None else ""
+        is_described = len(trained) > 1 or policy.estimate is not None or settings.act is not None
+        numbers = f" ({policy.described(settings)})" if is_described else ""
         console.say(
             f"{shown(target)}: {settings.name}{numbers}, {first.network.model} policy over {first.network.actions} "
             f"actions, learned from {first.training_rows:,} rows, {first.training_known:,} of them with feedback"
@@ -118,7 +119,13 @@ def train(
             "known": first.training_known,
             "device": str(device),
             "policies": [
-                {"output": target, "seed": policy.seed, **policy.hyperparameters, "estimate": policy.estimate}
+                {
+                    "output": target,
+                    "seed": policy.seed,
+                    **policy.hyperparameters,
+                    "estimate": policy.estimate,
+                    "act": policy.policy.acts.text,
+                }
                 for policy, target in zip(trained, targets, strict=True)
             ],
         }

@@ -29,7 +29,7 @@ _SURPRISE = 4.0  # standard errors
 _LEAST_SHARE = 0.01  # of the scored rows: fewer do not bias a score
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RowSketch:
     """`entries` are sorted by context and row."""
 

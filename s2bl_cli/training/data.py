@@ -150,6 +150,10 @@ class TrainingData:
         if self.statistics.rows == 0:
             raise ContractError(f"{log.name}: it has no train rows to learn from (its rows are all of the test split)")
 
+    @property
+    def has_clusters(self) -> bool:
+        return "cluster" in self._columns and self._log.spec.has("cluster")
+
     def scan(self, *, contexts: bool = True) -> Iterator[TrainRows]:
         """All train rows, in order. Of a streamed log the contexts can be left out."""
         if self._whole is not None:

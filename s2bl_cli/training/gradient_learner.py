@@ -166,8 +166,9 @@ class GradientLearner:
             known = batches.data.statistics.sample
             models = fold_models(known, batches.folds, self._spec.actions, device) if needs_model else []
             nu = [[float(candidate.hyperparameters.get("nu", NU.default) or 0) for candidate in row] for row in stack]
-            argmax = settings.select_on == "argmax"
-            predictions = HeldOutPredictions(partial(batches.rows, 0), nu, models, argmax, self._spec.actions)
+            predictions = HeldOutPredictions(
+                partial(batches.rows, 0), nu, models, settings.select_act, self._spec.actions
+            )
         return Tracker(stack, predictions, settings.selector, settings.patience if self._validates else None)
 
     def _expected_rewards(

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 from s2bl_cli.console import Console
+from s2bl_cli.contract.acts import Act
 from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.lineage import Step, step_of
@@ -16,17 +17,19 @@ from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
 from s2bl_cli.contract.settings_text import encode_settings, train_settings
 from s2bl_cli.errors import ContractError, SettingError
+from s2bl_cli.objectives.hyperparameters import NU
 from s2bl_cli.objectives.methods import GRADIENT_LEARNER
 from s2bl_cli.objectives.terms import FILLED_COSTS, PI0, REWARD_WEIGHT
 from s2bl_cli.policies.network import network_from, policy_layout
 from s2bl_cli.policies.settings import parse_hidden
 from s2bl_cli.registry import SELECTORS, load_target
 from s2bl_cli.settings import flag, recorded
+from s2bl_cli.training.acting import FoldPolicy, choose_act
 from s2bl_cli.training.candidates import Candidate, Fold, candidates_of, folds_of
 from s2bl_cli.training.data import TrainingData, needs_streaming
 from s2bl_cli.training.interruption import Interrupted, noted_signals
 from s2bl_cli.training.learner import Checkpoint, Learner, Run
-from s2bl_cli.training.settings import RunOptions, TrainSettings, check_rules
+from s2bl_cli.training.settings import RunOptions, TrainSettings, check_rules, default_select_on
 from s2bl_cli.training.validation import Selector
 
 _COLUMNS = ("context", "action", "propensity", "cost", "split", "cluster")  # never `label`
@@ -57,6 +60,7 @@ class TrainedPolicy:
     def described(self, settings: TrainSettings) -> str:
         """`seed 0, λ 0.3, ν 0.001, selected by snips 0.71`, for people."""
         parts = [f"{settings.declared[name].symbol} {value:g}" for name, value in self.hyperparameters.items()]
+        parts += [] if settings.act is None else [f"acts by {self.policy.acts.text}"]
         selected = "" if self.estimate is None else f", selected by {settings.selector} {self.estimate:.4f}"
         return ", ".join([f"seed {self.seed}", *parts]) + selected
 
@@ -79,15 +83,22 @@ class TrainingRun:
         self._check(data, spec)
         learner: Learner = load_target(settings.learner)(settings, spec)
         candidates = [candidate for fold in folds_of(settings) for candidate in self._candidates(data, fold)]
-        choosing = run if settings.folds is None else replace(run, stage="choosing", keeps_tensors=False)
+        keeps_tensors = settings.folds is None or settings.chooses_act
+        choosing = run if settings.folds is None else replace(run, stage="choosing", keeps_tensors=keeps_tensors)
         results = choosing.fit(learner, data, candidates)
         selected, estimates = ({}, {}) if settings.select is None else self._selected(candidates, results)
+        of_folds = list(zip(candidates, results, strict=True))
         if settings.folds is not None:
-            candidates = [self._candidates(data, Fold(seed))[number] for seed, number in selected.items()]
+            candidates = [
+                candidate
+                for seed in settings.seed_list
+                for candidate in self._candidates(data, Fold(seed))
+                if selected.get(seed, candidate.number) == candidate.number
+            ]
             results = run.fit(learner, data, candidates)
         return [
             TrainedPolicy(
-                self._policy(candidate, result, data, spec),
+                self._policy(candidate, result, data, spec, self._act(candidate, of_folds, data, spec, run.device)),
                 candidate,
                 estimates.get(candidate.fold.seed),
                 result.curve,
@@ -122,6 +133,26 @@ class TrainingRun:
                 f"--holdout"
             )
         return selected, estimates
+
+    def _act(
+        self,
+        candidate: Candidate,
+        of_folds: Sequence[tuple[Candidate, Result]],
+        data: TrainingData,
+        spec: NetworkSpec,
+        device: torch.device,
+    ) -> Act:
+        """How a policy acts: as given, or as its policies of the folds do best on what they have not learned from."""
+        if not self.settings.chooses_act:
+            return self.settings.given_act
+        same = (candidate.fold.seed, candidate.number)
+        policies = [
+            FoldPolicy(other.fold, result.tensors)
+            for other, result in of_folds
+            if (other.fold.seed, other.number) == same
+        ]
+        nu = float(candidate.hyperparameters.get("nu", NU.default) or 0)
+        return choose_act(policies, data, spec, nu, self.settings.selector, device)
 
     # --- data, model and lineage ---
 
@@ -159,7 +190,7 @@ class TrainingRun:
     def _sources(self) -> Any:
         return self.log.sources if self.prior is None else (*self.log.sources, self.prior.source)
 
-    def _policy(self, candidate: Candidate, result: Result, data: TrainingData, spec: NetworkSpec) -> Policy:
+    def _policy(self, candidate: Candidate, result: Result, data: TrainingData, spec: NetworkSpec, act: Act) -> Policy:
         """The policy with its lineage: the settings that would train it alone, with its seed and hyperparameters."""
         settings = self.settings
         alone = recorded(settings) | self.log.recorded_names | ({"stream": "on"} if data.streamed else {})
@@ -167,7 +198,8 @@ class TrainingRun:
         numbers = {flag(name)[2:]: value for name, value in candidate.hyperparameters.items()}
         alone |= {name: value for name, value in numbers.items() if name in alone and value is not None}
         if settings.folds is not None or settings.patience is None:
-            alone |= {"folds": None, "select": None, "select-on": "sampled", "holdout": settings.held_share or None}
+            alone |= {"folds": None, "select": None, "holdout": settings.held_share or None}
+            alone |= {"act": None if settings.act is None else act.text, "select-on": default_select_on(act)}
         return Policy(
             network=spec,
             training_rows=data.statistics.rows,
@@ -176,6 +208,7 @@ class TrainingRun:
             tensors=result.tensors,
             action_names=self.log.spec.action_names,
             asked=self._asked(candidate),
+            acts=act,
             sketch=data.statistics.sketch,
         )
 
@@ -189,6 +222,7 @@ class TrainingRun:
             for name, value in candidate.hyperparameters.items()
             if is_selected or value not in settings.points[name]
         ]
+        names += ["act"] if settings.chooses_act else []
         names += ["select", "select-on", "folds", "holdout"] if is_selected else []
         return {name: texts[name] for name in names if texts.get(name) is not None}
 
@@ -217,7 +251,8 @@ class TrainingRun:
             ),
             (
                 holds_out and known < 2 * (settings.folds or 5),
-                f"{known} rows with feedback are too few to hold some out; drop --select, --patience and --folds",
+                f"{known} rows with feedback are too few to hold some out; drop --select, --patience, --folds and "
+                f"--act auto",
             ),
             error=lambda faults: ContractError(f"{self.log.name}: {faults}"),
         )

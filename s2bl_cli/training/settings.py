@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
+from s2bl_cli.contract.acts import CHOICES, GREEDY, PLAIN, Act, parse_act
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.objectives.hyperparameters import Hyperparameter, declared_hyperparameters, lam, terms_with
 from s2bl_cli.objectives.methods import DEFAULT_METHOD, GRADIENT_LEARNER, METHODS, Method, method_name
@@ -26,6 +27,8 @@ from s2bl_cli.settings import (
 )
 
 OPTIMISATION, SELECTION = "Optimisation", "Selection"  # panels of the help
+
+AUTO = "auto"
 
 _WHOLE_SEED = Between(0, 2**32 - 1)
 _MOST_POLICIES = 10_000
@@ -173,9 +176,18 @@ class TrainSettings:
         panel=COMMON,
     )
     select_on: str = setting(
-        "sampled", "Score the stochastic policy or its argmax",
-        choices=lambda: ("sampled", "argmax"), metavar="POLICY", panel=SELECTION,
-    )  # fmt: skip
+        None,
+        "Select by the softmax, by its argmax, or by the policy as it acts (default: as it acts; auto: the softmax)",
+        choices=lambda: ("sampled", "argmax", "act"),
+        metavar="POLICY",
+        panel=SELECTION,
+    )
+    act: str | None = setting(
+        None,
+        f"How the policy acts: {CHOICES}; auto: choose on held-out known rows (default: softmax)",
+        metavar="ACT",
+        panel=SELECTION,
+    )
     patience: int | None = setting(
         None, "Stop after this many epochs without improvement, and keep the best epoch",
         rule=Between(1, 100_000), panel=SELECTION,
@@ -191,6 +203,7 @@ class TrainSettings:
         if faults:
             raise SettingError("; ".join(faults))
         parse_hidden(self.model, self.hidden)
+        _ = self.given_act
         self._fill_in_rest()
         self._check_choices()
 
@@ -261,6 +274,7 @@ class TrainSettings:
         self._set(
             method=self.name if self.name in METHODS else None,
             hyperparameters=texts,
+            select_on=self.select_on or default_select_on(self.given_act),
             cost_model=cost_model and (self.cost_model or cost_model),
             **{name: value for name, value in preset.items() if getattr(self, name) is None},
         )
@@ -298,13 +312,20 @@ class TrainSettings:
                 "--patience keeps the best epoch of one run and needs --holdout, not --folds",
             ),
             (
-                self.select_on != "sampled" and not selects and not stops_early,
+                self.select_on != default_select_on(self.given_act) and not selects and not stops_early,
                 f"--select-on {self.select_on} says what to select on: say by what with --select",
             ),
-            (has_folds and not selects, "--folds hold rows out to select by: say by what with --select"),
             (
-                selects and not stops_early and is_single,
+                has_folds and not selects and not self.chooses_act,
+                "--folds hold rows out to select by: say by what with --select",
+            ),
+            (
+                selects and not stops_early and is_single and not self.chooses_act,
                 f"--select chooses among several: give several {several}, or --patience",
+            ),
+            (
+                self.select_on == "act" and self.chooses_act,
+                "--select-on act needs one way to act, but --act auto chooses it afterwards: drop --select-on",
             ),
         )
 
@@ -366,8 +387,22 @@ class TrainSettings:
     @property
     def held_share(self) -> float:
         """Fraction of the known rows held out; 0 with folds, which hold out none in the end."""
-        by_default = 0.1 if self.folds is None and (self.select is not None or self.patience is not None) else 0.0
+        holds_out = self.select is not None or self.patience is not None or self.chooses_act
+        by_default = 0.1 if self.folds is None and holds_out else 0.0
         return by_default if self.holdout is None else self.holdout
+
+    @property
+    def chooses_act(self) -> bool:
+        return self.act == AUTO
+
+    @property
+    def given_act(self) -> Act:
+        """How the policy acts; the softmax if that is chosen afterwards."""
+        return PLAIN if self.act is None or self.chooses_act else parse_act(self.act, more=f" or {AUTO}")
+
+    @property
+    def select_act(self) -> Act:
+        return {"sampled": PLAIN, "argmax": GREEDY, "act": self.given_act}[self.select_on]
 
     @property
     def selector(self) -> str:
@@ -380,6 +415,11 @@ class TrainSettings:
         sizes = (features, *parse_hidden(self.model, self.hidden), actions)
         side_by_side = math.prod([len(self.seed_list), *map(len, self.points.values())])
         return side_by_side * self.batch_size * sum(a * b for a, b in pairwise(sizes))
+
+
+def default_select_on(act: Act) -> str:
+    """What candidates are selected by if policies act so."""
+    return {PLAIN: "sampled", GREEDY: "argmax"}.get(act, "act")
 
 
 def broken_rules(*rules: tuple[object, str]) -> list[str]:

@@ -11,10 +11,11 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn.functional import one_hot
 from torch.nn.utils.rnn import pad_sequence
 
+from s2bl_cli.contract.acts import Act
 from s2bl_cli.contract.checkpoints import Result
+from s2bl_cli.policies.acting import action_probabilities
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import SELECTORS
 from s2bl_cli.reward_models.logistic import fit_reward_model
@@ -24,7 +25,7 @@ from s2bl_cli.training.candidates import Candidate, Fold
 from s2bl_cli.training.data import TrainRows
 from s2bl_cli.training.loop import Metrics
 
-_DELTA = 0.05  # of the lower bound
+DELTA = 0.05  # of the lower bound
 _ROWS_AT_ONCE = 4096
 _CELLS_AT_ONCE = 1 << 24  # rows × policies × actions: 64 MB
 
@@ -72,7 +73,7 @@ def ls_bound(held_out: HeldOut) -> float:
     rows = len(held_out.cost)
     lam = 1 / math.sqrt(rows)
     value = float(np.log1p(lam * held_out.weight * np.maximum(-held_out.cost, 0)).mean()) / lam
-    return (math.exp(lam * value - math.log(1 / _DELTA) / rows) - 1) / lam
+    return (math.exp(lam * value - math.log(1 / DELTA) / rows) - 1) / lam
 
 
 SELECTORS_BY_NAME = {
@@ -90,7 +91,7 @@ class HeldOutPredictions:
     rows: Callable[[], Iterator[Rows]]
     nu: Sequence[Sequence[float]]  # (G, C)
     models: Sequence[RewardModel]  # one per fold, for selectors that need one; else none
-    argmax: bool
+    act: Act
     actions: int
 
     def __call__(self, policies: TrainablePolicies) -> list[Floats]:
@@ -112,8 +113,8 @@ class HeldOutPredictions:
             part = index[:, start : start + at_once]
             action = rows.action[part][:, None, None]  # (G, 1, 1, rows)
             log_policy, _ = policies.forward(rows.context, part.flatten(), action, all_actions=True)
-            # (G, C, rows, actions). The likeliest action is the first of equals.
-            pi = one_hot(log_policy.argmax(-1), self.actions).to(nu) if self.argmax else log_policy.exp()
+            # (G, C, rows, actions)
+            pi = log_policy.exp() if self.act.is_plain else action_probabilities(log_policy, self.act)
             costs = expected[:, None, start : start + at_once].expand_as(pi)
             chosen = action.transpose(2, 3).expand(-1, pi.shape[1], -1, 1)
             weight = pi.gather(-1, chosen).squeeze(-1) / rows.p[part].unsqueeze(1).maximum(nu)

@@ -96,10 +96,13 @@ def test_a_policy_file_says_how_it_acts(tmp_path: Path, run: Callable[..., Any],
 
 
 def test_golden_policies_of_every_version_are_read(run: Callable[..., Any]) -> None:
-    """Version 1 did not say how it acts: softmax at temperature 1. The tensors of both are the same."""
+    """Version 1 did not say how it acts: softmax at temperature 1. It has no sketch. The tensors are the same."""
     old, new = (read_policy(str(GOLDEN / f"policy-v{version}.safetensors")).policy for version in (1, 2))
     assert VERSIONS["policy"] == 2
     assert (old.acts, new.acts) == (Act(), parse_act("argmax"))
+    assert old.sketch is None
+    assert new.sketch is not None
+    assert len(new.sketch.entries) == 256
     assert (old.network, old.training_rows, old.training_known) == (new.network, new.training_rows, new.training_known)
     assert {name: tensor.tolist() for name, tensor in old.tensors.items()} == {
         name: tensor.tolist() for name, tensor in new.tensors.items()

@@ -140,7 +140,8 @@ def test_few_known_rows_are_told(tmp_path: Path) -> None:
         with pytest.raises(ContractError) as raised:
             train_all(path, **settings)
         assert str(raised.value) == (
-            f"{path}: {known} rows with feedback are too few to hold some out; drop --select, --patience and --folds"
+            f"{path}: {known} rows with feedback are too few to hold some out; drop --select, --patience, "
+            "--folds and --act auto"
         )
 
 
