@@ -19,7 +19,7 @@ from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, read_policy
 from s2bl_cli.contract.probabilities import ProbabilityFile, is_probability_file, open_probabilities
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.contract.settings_text import encode_settings, named_settings, step_settings, train_settings
-from s2bl_cli.errors import ContractError, one_line
+from s2bl_cli.errors import ContractError, InputFileError, one_line
 from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.evaluation.settings import LOGGING
 from s2bl_cli.objectives.methods import method_name
@@ -94,7 +94,14 @@ def open_candidates(
 
 def _paths(name: str) -> list[str]:
     """The files of a folder or glob. Words and - stay as they are."""
-    return [name] if name in _WORDS else expand(name, "*.safetensors")
+    if name in _WORDS:
+        return [name]
+    if os.path.isdir(name) and not any(Path(name).rglob("*.safetensors")) and any(Path(name).rglob("*.parquet")):
+        raise InputFileError(
+            f"{one_line(name)} is a folder without policies (*.safetensors), but with Parquet files: give logs with "
+            f"--logs, and files of action probabilities by their names"
+        )
+    return expand(name, "*.safetensors")
 
 
 def _baseline_path(compare_to: str, paths: Sequence[str]) -> list[str]:

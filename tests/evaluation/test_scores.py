@@ -261,6 +261,56 @@ def test_a_folder_without_policies_is_refused(tmp_path: Path, run: Callable[...,
     assert (ran.code, ran.stderr) == (2, "s2bl: trained is a folder without *.safetensors files: check the name\n")
 
 
+def test_a_folder_of_logs_is_no_folder_of_policies(tmp_path: Path, run: Callable[..., Any]) -> None:
+    (tmp_path / "logs").mkdir()
+    write_arrays(tmp_path / "logs" / "log.parquet", _rows(), 2)
+    ran = run("evaluate", "logs/", "--logs", "logs/")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: logs/ is a folder without policies (*.safetensors), but with Parquet files: give logs with --logs, and "
+        "files of action probabilities by their names\n",
+    )
+
+
+def test_policies_of_one_name_are_told_apart_by_their_folders(tmp_path: Path, run: Callable[..., Any]) -> None:
+    """And a file that is given twice, by its folder and by another path, is scored once."""
+    write_arrays(tmp_path / "log.parquet", _rows(), 2)
+    for folder, table in (("a/x", TABLE), ("b/x", TABLE[::-1]), ("b/y", [[0.5, 0.5]] * 2)):
+        (tmp_path / "runs" / folder).mkdir(parents=True)
+        table_policy(tmp_path / "runs" / folder / "policy.safetensors", table)
+    table_policy(tmp_path / "runs" / "other.safetensors", TABLE)
+    again = tmp_path / "runs" / "b" / "y" / "policy.safetensors"
+    words = ("--logs", "log.parquet", "--metrics", "ips", "--compare-to", again)
+    ran = run("evaluate", "runs/", "./runs/other.safetensors", again, *words)
+    assert ran.code == 0, ran.stderr
+    names = pq.read_table(tmp_path / "scores.parquet")["policy"].to_pylist()
+    assert list(dict.fromkeys(names)) == [
+        "a/x/policy.safetensors", "b/x/policy.safetensors", "y/policy.safetensors", "other.safetensors",
+        "logging-policy",
+    ]  # fmt: skip
+    assert "better than y/policy.safetensors" in ran.stderr
+
+
+def test_scores_beside_the_logs_of_a_folder_are_passed_over(tmp_path: Path, run: Callable[..., Any]) -> None:
+    """The default output of evaluate is a Parquet file too. A folder without logs says what it has instead."""
+    (tmp_path / "logs").mkdir()
+    for name in ("one", "two"):
+        write_arrays(tmp_path / "logs" / f"{name}.parquet", _rows(), 2)
+    words = ("evaluate", "uniform", "--logs", "logs/", "--metrics", "ips", "-o", "logs/scores.parquet", "--force")
+    for _ in range(2):
+        ran = run(*words)
+        assert ran.code == 0, ran.stderr
+        assert "logs/: scored on the 8 test rows" in ran.stderr
+    for name in ("one", "two"):
+        (tmp_path / "logs" / f"{name}.parquet").unlink()
+    ran = run(*words)
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: logs/scores.parquet: it is a scores file, but a logs file is needed here (made by s2bl make-logs or "
+        "mask)\n",
+    )
+
+
 def _named_policy(folder: Path, names: tuple[str, ...]) -> Path:
     path = table_policy(folder / "p.safetensors", TABLE)
     write_policy(replace(read_policy(str(path)).policy, action_names=names), str(path), force=True)

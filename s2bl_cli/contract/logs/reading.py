@@ -382,7 +382,14 @@ def open_logs(names: Sequence[str], columns: LogColumns | None = None, *, verify
     `verify` also checks the page checksums on reading, which takes a third more time for the contexts.
     """
     with open_inputs(names, folders=True) as files:
-        yield Log(files, columns, verify=verify)
+        yield Log([file for file in files if file.folder is None or _may_be_log(file)] or files, columns, verify=verify)
+
+
+def _may_be_log(file: InputFile) -> bool:
+    """Whether a file of a folder is not one of another kind that s2bl has written beside the logs, such as scores."""
+    with open_parquet(file) as parquet:
+        document = document_of(parquet, file)
+    return document is None or document["kind"] == KIND_LOGS
 
 
 @contextlib.contextmanager
