@@ -112,7 +112,7 @@ def _influences(policy: ScoredPolicy) -> list[Floats]:
     influences = [one.influence for one in estimates if one.influence is not None and math.isfinite(one.value)]
     clusters = [policy.sample.cluster_of(len(influence)) for influence in influences]
     return [
-        influence if cluster is None else np.bincount(cluster, influence)
+        influence if cluster is None else np.bincount(cluster, influence).astype(np.float64)
         for influence, cluster in zip(influences, clusters, strict=True)
     ]
 

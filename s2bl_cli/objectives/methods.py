@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 
+from s2bl_cli.contract.acts import GREEDY, PLAIN, Act
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
 from s2bl_cli.registry import REGULARISERS, RISKS
 from s2bl_cli.settings import Between
@@ -25,6 +26,7 @@ class Method:
     hyperparameters: tuple[Hyperparameter, ...] = ()  # of its own, beside those of risk and regulariser
     text: str = ""  # its formula, where risk and regulariser do not say it
     advice: str = ""  # when to use it and when it fails, as `s2bl methods NAME` prints it
+    act: Act = PLAIN  # how its policies act, unless `train --act` says otherwise
 
     def risk_of(self, deep: bool) -> str:
         return self.deep_risk if deep and self.deep_risk is not None else self.risk
@@ -161,6 +163,7 @@ METHODS = {
         learner="training.direct_learner:DM_S2BL",
         hyperparameters=(PENALTY,),
         text="argmax_a q̂(x,a), q̂ = θ_a·x + h·x + c + s·log π̂₀(a|x)",
+        act=GREEDY,
         advice="Use it on any log. The copy of the logging policy is learned from all rows, and the rows with feedback "
         "decide how much it is worth. A linear model cannot learn nonlinear rewards: use --model mlp there.",
     ),
@@ -174,6 +177,7 @@ METHODS = {
         learner="training.direct_learner:DM",
         hyperparameters=(PENALTY,),
         text="argmax_a q̂(x,a), q̂ = θ_a·x + h·x + c",
+        act=GREEDY,
         advice="Use it as the baseline of DM-S2BL. It trusts its predictions for actions that were hardly tried, so it "
         "fails if the logging policy is good and feedback is scarce.",
     ),

@@ -184,7 +184,8 @@ class TrainSettings:
     )
     act: str | None = setting(
         None,
-        f"How the policy acts: {CHOICES}; auto: choose on held-out known rows (default: softmax)",
+        f"How the policy acts: {CHOICES}; auto: choose on held-out known rows "
+        "(default: softmax; dm and dm-s2bl: argmax)",
         metavar="ACT",
         panel=SELECTION,
     )
@@ -397,8 +398,10 @@ class TrainSettings:
 
     @property
     def given_act(self) -> Act:
-        """How the policy acts; the softmax if that is chosen afterwards."""
-        return PLAIN if self.act is None or self.chooses_act else parse_act(self.act, more=f" or {AUTO}")
+        """How the policy acts, by default as its method says; the softmax if it is chosen afterwards."""
+        if self.act is None:
+            return self._method.act
+        return PLAIN if self.chooses_act else parse_act(self.act, more=f" or {AUTO}")
 
     @property
     def select_act(self) -> Act:
