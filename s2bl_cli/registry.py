@@ -162,6 +162,11 @@ LABEL_METRICS = Registry(
         ),
         "true-risk": Entry("metrics.labels:METRICS", "expected cost of the policy as it acts; lower is better"),
         "class-accuracy": Entry("metrics.labels:METRICS", "argmax accuracy in the rows of one class"),
+        "argmax-accuracy-parts": Entry(
+            "metrics.row_parts:METRICS",
+            "argmax accuracy in each of 20 random parts of the rows, for paired comparisons",
+        ),
+        "sampled-accuracy-parts": Entry("metrics.row_parts:METRICS", "sampled accuracy in each of these parts"),
     },
 )
 

@@ -26,6 +26,7 @@ from s2bl_cli.evaluation.evaluate import Evaluation, score_on_log
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.metrics.health import WEIGHT_EDGES
 from s2bl_cli.metrics.metric import Metric
+from s2bl_cli.metrics.row_parts import PARTS
 from s2bl_cli.metrics.sample import CORRECT, SAMPLED, Column, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
 from s2bl_cli.registry import GAINS, LABEL_METRICS, METRIC_GROUPS, METRICS
 
@@ -76,8 +77,8 @@ def test_class_accuracy_by_hand() -> None:
 
 @pytest.mark.parametrize("name", LABEL_METRICS.names)
 def test_every_metric_with_labels_rates_certainty_highest(name: str) -> None:
-    metric, label = _metric(name), np.array([2, 0, 1, 1], np.int32)
-    sample = LoggedSample(label, np.ones(4), np.ones(4), np.ones(4, bool), label, 3)
+    metric, label = _metric(name), np.tile(np.array([2, 0, 1, 1], np.int32), 100)
+    sample = LoggedSample(label, np.ones(400), np.ones(400), np.ones(400, bool), label, 3)
     for chosen, rate in ((label, 1.0), ((label + 1) % 3, 0.0)):
         pi = np.eye(3, dtype=np.float32)[chosen]
         policy = ScoredPolicy(sample, {column.name: _column(column, pi, label) for column in metric.needs})
@@ -437,10 +438,13 @@ def test_scores_tell_where_policy_and_log_come_from(run: Callable[..., Any], tmp
     rows = table.to_pylist()
     learned = [row for row in rows if row["policy"] == "p.safetensors"]
     logging = [row for row in rows if row["policy"] == LOGGING_POLICY]
-    measured = ["argmax-accuracy", "sampled-accuracy", "accuracy", "true-risk", *["class-accuracy"] * 10, "ips"]
+    parts = {name: [f"{name}-accuracy-parts"] * PARTS for name in ("argmax", "sampled")}
+    measured = ["argmax-accuracy", "sampled-accuracy", "accuracy", "true-risk", *["class-accuracy"] * 10]
+    measured += [*parts["argmax"], *parts["sampled"], "ips"]
     assert [row["metric"] for row in learned] == [*measured, "ips-gain", "ips-gain-simultaneous", "better"]
-    assert [row["label"] for row in learned] == [None] * 4 + list(range(10)) + [None] * 4
-    assert [row["metric"] for row in logging] == ["sampled-accuracy", "accuracy", "true-risk", "ips"]
+    assert [row["label"] for row in learned] == [*[None] * 4, *range(10), *range(PARTS), *range(PARTS), *[None] * 4]
+    expected = ["sampled-accuracy", "accuracy", "true-risk", *parts["sampled"], "ips"]
+    assert [row["metric"] for row in logging] == expected
     log_digest = _digest(tmp_path / "logs.parquet")
     for row in learned:
         expected = {
@@ -456,7 +460,8 @@ def test_scores_tell_where_policy_and_log_come_from(run: Callable[..., Any], tmp
         assert expected.items() <= settings_of(row).items()
         assert None not in settings_of(row).values()
     assert {row["rows"] for row in learned if row["label"] is None} == {1000}
-    assert sum(row["rows"] for row in learned if row["label"] is not None) == 1000
+    for name in ("class-accuracy", "argmax-accuracy-parts", "sampled-accuracy-parts"):
+        assert sum(row["rows"] for row in learned if row["metric"] == name) == 1000
     expected = {
         "policy_sha256": None, "log_sha256": log_digest, "method": LOGGING_POLICY, "seed": None
     }  # fmt: skip
@@ -510,8 +515,8 @@ def test_scores_file_has_one_row_a_policy_log_and_metric(run: Callable[..., Any]
     table: pa.Table = read_scores([str(tmp_path / "scores.parquet")])[0]
     keys = list(zip(*(table[name].to_pylist() for name in ("policy", "log", "metric", "label")), strict=True))
     # Without gamma, which is of missing feedback, and a bound, which is of a declared range; with the accuracies of two
-    # classes and the shares of the bins.
-    own = len(METRICS.names) - 4 + 2 + len(WEIGHT_EDGES)
+    # classes and the shares of the bins. The rows are too few for parts.
+    own = len(METRICS.names) - 6 + 2 + len(WEIGHT_EDGES)
     assert len(keys) == len(set(keys)) == 2 * (3 * own + 2 * len(GAINS.names))
     logging = table.filter(pa.compute.equal(table["method"], LOGGING_POLICY))
     assert {(row["log"], settings_of(row)["dataset"]) for row in logging.to_pylist()} == {

@@ -1,0 +1,55 @@
+"""Accuracies in random parts of the rows, with which `report` compares policies that are scored on the same rows.
+
+    argmax-accuracy-parts       argmax accuracy in each of 20 parts of the rows
+    sampled-accuracy-parts      sampled accuracy in each of them
+
+The difference of two policies that are right in mostly the same rows has less noise than their standard errors suggest.
+How much less does not follow from the two accuracies, but from their differences in the parts: the variance of
+the difference over all rows is the variance between the parts, divided by their number (the method of random groups).
+
+The part of a row follows from its number among the scored rows, so it is the same for all policies.
+"""
+
+from functools import cache
+
+import numpy as np
+import numpy.typing as npt
+
+from s2bl_cli.metrics.estimate import Estimate
+from s2bl_cli.metrics.metric import LABELS, PERCENT, Compute, Metric, by_name
+from s2bl_cli.metrics.sample import CORRECT, SAMPLED, Column, ScoredPolicy
+from s2bl_cli.row_hash import uniform_hash
+
+PARTS = 20
+SUFFIX = "-parts"  # after the name of the accuracy
+_LEAST_ROWS = 10 * PARTS  # parts of fewer than ten rows say little
+
+
+@cache
+def part_of_rows(rows: int) -> npt.NDArray[np.int64]:
+    return (uniform_hash(np.arange(rows), seed=0) * PARTS).astype(np.int64)
+
+
+def _in_parts(column: Column) -> Compute:
+    """The mean of a column in each part. There is none of few rows."""
+
+    def compute(policy: ScoredPolicy) -> list[Estimate]:
+        values = policy.values(column)
+        if len(values) < _LEAST_ROWS:
+            return []
+        part = part_of_rows(len(values))
+        counts = np.bincount(part, minlength=PARTS)
+        means = np.bincount(part, values, minlength=PARTS) / counts
+        return [Estimate(float(means[i]), int(counts[i]), label=i) for i in range(PARTS)]
+
+    return compute
+
+
+def _metric(name: str, title: str, column: Column) -> Metric:
+    return Metric(name + SUFFIX, title, PERCENT, "high", LABELS, _in_parts(column), needs=(column,), by="part")
+
+
+METRICS = by_name(
+    _metric("argmax-accuracy", "Argmax accuracy by part of the rows", CORRECT),
+    _metric("sampled-accuracy", "Sampled accuracy by part of the rows", SAMPLED),
+)
