@@ -3,16 +3,19 @@
 import polars as pl
 
 from s2bl_cli.errors import SettingError, one_line
+from s2bl_cli.reporting.differences import p_value
 from s2bl_cli.reporting.published import SEEDS, SEEDS_KUAIREC, SOURCE, paper
 from s2bl_cli.reporting.quantities import ACCURACIES, SAMPLED_ACCURACY, quantity, words_of
 from s2bl_cli.reporting.runs import arranged, cells_by
 from s2bl_cli.reporting.selection import chosen_metric, is_reference, of_metrics
 from s2bl_cli.reporting.settings import ReportSettings
-from s2bl_cli.reporting.significance import LEVEL, p_value
+from s2bl_cli.reporting.significance import LEVEL, cell_difference
 from s2bl_cli.reporting.table import Cell, Key, Row, Table, key_text
 
 KEYS = ("dataset", "model", "tau", "rho")
-SIGNIFICANCE_NOTE = "† differs significantly from the paper (5 %): Welch's t-test over the seeds of both."
+SIGNIFICANCE_NOTE = (
+    "† differs significantly from the paper (5 %), given the noise of both's runs and of our scored rows."
+)
 
 
 def against_paper(frame: pl.DataFrame, settings: ReportSettings) -> Table:
@@ -31,8 +34,8 @@ def against_paper(frame: pl.DataFrame, settings: ReportSettings) -> Table:
         place = dict(zip(names, values, strict=True))
         theirs = _published(place)
         if theirs.mean is not None and ours.mean is not None:
-            p = p_value(ours, theirs) if settings.significance else None
-            differs = p is not None and p <= LEVEL
+            found = cell_difference(ours, theirs) if settings.significance else None
+            differs = found is not None and p_value(found) <= LEVEL
             difference = Cell(ours.mean - theirs.mean, unit=ours.unit, is_signed=True, differs=differs)
             title = table.titles[place["column"]] + (" (sampled)" if place["metric"] != metric else "")
             rows.append(((*values[: len(table.keys)], title), (ours, theirs, difference)))

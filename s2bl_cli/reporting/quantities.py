@@ -5,8 +5,9 @@ from s2bl_cli.metrics.health import VERDICTS
 from s2bl_cli.metrics.metric import DIVERGENCE, PERCENT, PLAIN, Metric, Unit
 
 __all__ = [
-    "ACCURACIES", "ARGMAX_ACCURACY", "DIVERGENCE", "ESTIMATORS", "HEALTH", "HEALTH_ROWS", "PERCENT", "SAMPLED_ACCURACY",
-    "TRUE_RISK", "VERDICTS", "WEIGHT_MAX", "WEIGHT_SHARE", "Metric", "Unit", "quantity", "short_title", "words_of",
+    "ACCURACIES", "ARGMAX_ACCURACY", "DIVERGENCE", "ESTIMATORS", "GAIN", "HEALTH", "HEALTH_ROWS", "PARTS", "PERCENT",
+    "SAMPLED_ACCURACY", "TRUE_RISK", "VERDICTS", "WEIGHT_MAX", "WEIGHT_SHARE", "Metric", "Unit", "quantity",
+    "short_title", "words_of",
 ]  # fmt: skip
 
 ESTIMATORS = registry.ESTIMATORS.entries  # in the order of a table's rows
@@ -16,6 +17,7 @@ TRUE_RISK = "true-risk"
 WEIGHT_SHARE = "weight-share"  # a bin's: no number of a policy, so not among the health's rows
 HEALTH = "health"  # 2 reliable, 1 caution, 0 unreliable; the words are in the score's note
 WEIGHT_MAX = "weight-max"
+PARTS, GAIN = "-parts", "-gain"  # after a metric's name: the same in parts of the rows, and less that of a baseline
 HEALTH_ROWS = tuple(name for name in registry.HEALTH.names if name != WEIGHT_SHARE)
 
 

@@ -16,12 +16,13 @@ from s2bl_cli.errors import ContractError, one_line
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.reporting.quantities import HEALTH, VERDICTS, quantity
+from s2bl_cli.reporting.repetitions import PAIRED, repetitions_of
 from s2bl_cli.reporting.selection import REFERENCES, is_reference
 from s2bl_cli.reporting.table import Cell, in_words, key_phrase, key_text, row_order
 
 _OUTCOMES = ("known", "missing")
 _OF_THE_LOG = ("dataset", "tau", "logging_model", "logs.dataset", "logs.tau")  # in the row's keys, or in `trained_on`
-_NO_REQUEST = {*SCHEMA.names, *_OUTCOMES, *_OF_THE_LOG, "ratio", "epoch", "quantity", "column"}
+_NO_REQUEST = {*SCHEMA.names, *_OUTCOMES, *_OF_THE_LOG, *PAIRED, "ratio", "epoch", "quantity", "column"}
 _ASKED = "asked."
 _MOST_COLUMNS = 8  # of one method; more are not readable
 _NAMED = 4  # values or cells in a message; the others are counted
@@ -93,7 +94,8 @@ def arranged(frame: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = 
     table = with_columns(_in_rows(frame, keys), list(dict.fromkeys((*keys, "metric", "label"))), methods)
     column = pl.col("column").cast(pl.Enum(list(table.titles)))
     runs = table.runs.sort([*row_order(keys), column], nulls_last=True, maintain_order=True)
-    return replace(table, runs=runs, keys=keys, notes=(*notes, *table.notes, *_outcome_notes(runs, keys)))
+    notes += [*table.notes, *_outcome_notes(runs, keys), *_mask_notes(runs, keys)]
+    return replace(table, runs=runs, keys=keys, notes=tuple(notes))
 
 
 def _in_rows(frame: pl.DataFrame, keys: Sequence[str]) -> pl.DataFrame:
@@ -216,6 +218,29 @@ def _outcome_notes(runs: pl.DataFrame, keys: Sequence[str]) -> Iterator[str]:
             yield f"Averaged runs differ in {name}: {_some(cells, '; ')}."
 
 
+def _mask_notes(runs: pl.DataFrame, keys: Sequence[str]) -> Iterator[str]:
+    """Seeds that share a mask, or an unmasked log, show the noise of training alone. Scores of version 1 do not say
+    whether they do; those of version 2 always have the learning rate."""
+    told = [pl.col(name).is_not_null() for name in ("logs.seed", "mask.seed", "lr") if name in runs.columns]
+    cell = list(dict.fromkeys((*keys, "column", "metric", "label")))
+    counts = (
+        runs.filter(~is_reference() & pl.any_horizontal(told))
+        .group_by(cell)
+        .agg(
+            seeds=pl.len(),
+            masks=pl.struct("logs.seed", "mask.seed").n_unique(),
+            is_masked=pl.col("mask.seed").count() > 0,
+        )
+    )
+    shared = counts.filter(pl.col("masks") < pl.col("seeds")).select("seeds", "masks", "is_masked")
+    for seeds, masks, is_masked in shared.unique().sort("seeds", "masks").iter_rows():
+        word = "mask" if is_masked else "log"
+        if masks == 1:
+            yield f"{seeds} seeds on 1 {word}: ± does not include the noise of the {word}."
+        else:
+            yield f"{seeds} seeds on {masks} {word}s: tests count the {word}s, not the seeds."
+
+
 def _place(runs: pl.DataFrame, keys: Sequence[str]) -> str:
     """The cell of the runs, for messages."""
     method, words = runs["method"][0], in_words(keys, runs.select(keys).row(0)) if keys else ""
@@ -264,11 +289,13 @@ def cells_by(
     If a cell has several verdicts, the worst counts.
     """
     cells = {}
-    for row in aggregated(runs, by).iter_rows(named=True):
+    groups = runs.partition_by(by, maintain_order=True)
+    for row, group in zip(aggregated(runs, by).iter_rows(named=True), groups, strict=True):
         shown = ("mean", "std", "runs", "stderr", *(("low", "high") if intervals and row["runs"] == 1 else ()))
         text = VERDICTS.get(round(row["least"]), "unknown") if metric == HEALTH else None
         numbers = {name: row[name] for name in shown}
-        cells[tuple(row[name] for name in by)] = Cell(unit=quantity(metric).unit, text=text, **numbers)
+        cell = Cell(unit=quantity(metric).unit, text=text, repetitions=repetitions_of(group), **numbers)
+        cells[tuple(row[name] for name in by)] = cell
     return cells
 
 

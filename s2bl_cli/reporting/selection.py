@@ -15,9 +15,9 @@ from s2bl_cli.reporting.quantities import ACCURACIES, ESTIMATORS, TRUE_RISK
 REFERENCES = {LOGGING_POLICY: "Logging policy", "uniform": "Uniform policy"}  # trained on nothing
 
 _TYPES = {
-    **dict.fromkeys(("dataset", "model", "risk", "reg", "reg_rows"), pa.string()),
+    **dict.fromkeys(("dataset", "model", "risk", "reg", "reg_rows", "baseline"), pa.string()),
     **dict.fromkeys(("tau", "rho", "mask.rho", "mask.hide"), pa.float64()),
-    **dict.fromkeys(("known", "missing"), pa.int64()),
+    **dict.fromkeys(("known", "missing", "mask.seed", "logs.seed"), pa.int64()),
 }  # settings that tables compute with
 
 _LARGEST = 1e100  # limit of absolute values; larger ones overflow when squared

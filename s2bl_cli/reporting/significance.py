@@ -1,16 +1,17 @@
-"""Test whether cells differ significantly, and mark the best, the second best and those that differ.
+"""Mark the best cell of a row, the second best, and those that differ significantly from the best.
 
-The mean of a cell over n seeds has the variance s²/n, with n − 1 degrees of freedom. A cell of one run has the squared
-standard error of its score over the scored rows, with unlimited degrees of freedom. Two cells are compared by Welch's t
-with the degrees of freedom of Welch and Satterthwaite. With seeds on both sides this is Welch's t-test, with standard
-errors on both sides the unpooled z-test of two proportions. Cells that have neither cannot be tested.
+The best cell was chosen because its value is high, so part of its lead is chance. A cell differs significantly if the
+difference is larger than 95 % of the ranges (largest minus smallest) of equally many equal cells: Tukey's test, which
+holds for all pairs and therefore for those with a chosen best. Few repetitions can have a small variance by chance, so
+the variance of a difference is at least the mean variance of the differences in the row.
 """
 
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from itertools import accumulate
+from itertools import combinations
 
+from s2bl_cli.reporting.differences import Difference, at_least, difference, p_value
 from s2bl_cli.reporting.quantities import DIVERGENCE, Metric
 from s2bl_cli.reporting.table import Cell, Row
 
@@ -33,8 +34,10 @@ def marked(cells: Sequence[Cell], shown: Metric, significance: bool = False) -> 
         return tuple(cells)
     firsts, seconds = ([cells[i] for i, value in enumerate(printed) if value == rank] for rank in ranks[:2])
     if significance:
-        cells = _differing_marked(cells, firsts[0], [value == ranks[0] for value in printed])
-    tests = [p for first in firsts for second in seconds if (p := p_value(first, second)) is not None]
+        differing = differing_from(firsts[0], cells)
+        is_first = [value == ranks[0] for value in printed]
+        cells = [replace(cell, differs=i in differing and not is_first[i]) for i, cell in enumerate(cells)]
+    tests = [p_value(found) for first in firsts for second in seconds if (found := cell_difference(first, second))]
     if any(p > LEVEL for p in tests):
         return tuple(cells)
     has_second = sum(value is not None for value in printed) > 2
@@ -44,13 +47,50 @@ def marked(cells: Sequence[Cell], shown: Metric, significance: bool = False) -> 
     )
 
 
-def _differing_marked(cells: Sequence[Cell], best: Cell, is_first: Sequence[bool]) -> list[Cell]:
-    """Mark the cells that differ from the best of the row, at 5 % for the whole row (Holm)."""
-    tests = [(p_value(cell, best), i) for i, cell in enumerate(cells) if not is_first[i]]
-    tested = sorted((p, i) for p, i in tests if p is not None)
-    adjusted = accumulate(((len(tested) - rank) * p for rank, (p, _) in enumerate(tested)), max)
-    differing = {i for (_, i), p in zip(tested, adjusted, strict=True) if p <= LEVEL}
-    return [replace(cell, differs=i in differing) for i, cell in enumerate(cells)]
+def cell_difference(cell: Cell, other: Cell) -> Difference | None:
+    """None if a cell is empty or its noise is unknown."""
+    one, two = cell.noise, other.noise
+    return None if one is None or two is None else difference(one, two)
+
+
+def differing_from(best: Cell, cells: Sequence[Cell]) -> set[int]:
+    """The cells that differ significantly from the best one, at 5 % for the whole row."""
+    found = {i: other for i, cell in enumerate(cells) if cell is not best and (other := cell_difference(best, cell))}
+    tested = [best, *(cells[i] for i in found)]
+    typical, repeated = _typical_variances(tested), _repeated(*tested)
+    differing = set()
+    for i, own in found.items():
+        variance = typical.get(_repeated(best, cells[i]), 0.0)
+        sturdy = at_least(own, variance, own.repeated_degrees * max(1, repeated - 1))
+        if p_value(sturdy, among=len(found) + 1) <= LEVEL:
+            differing.add(i)
+    return differing
+
+
+def _typical_variances(cells: Sequence[Cell]) -> dict[int, float]:
+    """The mean variance over repetitions of the differences of all pairs of cells, separately for pairs with one and
+    with two repeated cells."""
+    variances: dict[int, list[float]] = {}
+    for one, other in combinations(cells, 2):
+        found = cell_difference(one, other)
+        if found is not None:
+            variances.setdefault(_repeated(one, other), []).append(found.repeated)
+    return {number: sum(some) / len(some) for number, some in variances.items()}
+
+
+def _repeated(*cells: Cell) -> int:
+    return sum(cell.noise is not None and cell.noise.is_repeated for cell in cells)
+
+
+def significance_notes(rows: Sequence[Row]) -> list[str]:
+    """The meaning of †, if a cell has one."""
+    differing = [cell for _, cells in rows for cell in cells if cell.differs]
+    if not differing:
+        return []
+    is_repeated = any(_repeated(cell) for cell in differing)
+    noise = "repetitions and of the scored rows" if is_repeated else "the scored rows"
+    note = f"† differs significantly from the best in its row (Tukey's test, 5 % per row), given the noise of {noise}."
+    return [note if is_repeated else f"{note} Single runs do not show the noise of training and masks."]
 
 
 def wins(rows: Sequence[Row], titles: Sequence[str], shown: Metric) -> list[str]:
@@ -65,27 +105,3 @@ def wins(rows: Sequence[Row], titles: Sequence[str], shown: Metric) -> list[str]
     open_rows = sum(not any(cell.is_best for cell in cells) for cells in compared)
     parts += [f"no clear winner in {open_rows}"] if open_rows else []
     return [f"Rows won: {', '.join(parts)}."]
-
-
-def p_value(cell: Cell, other: Cell) -> float | None:
-    """The two-sided p-value; None if the noise of a cell is unknown."""
-    from scipy.special import ndtr, stdtr
-
-    noises = [noise for noise in (_noise(cell), _noise(other)) if noise is not None]
-    if cell.mean is None or other.mean is None or len(noises) < 2:
-        return None
-    variance = sum(variance for variance, _ in noises)
-    if variance == 0:  # equal results of all seeds
-        return 1.0 if cell.mean == other.mean else 0.0
-    share = sum(variance**2 / degrees for variance, degrees in noises)
-    t = abs(cell.mean - other.mean) / math.sqrt(variance)
-    return float(2 * (stdtr(variance**2 / share, -t) if share else ndtr(-t)))
-
-
-def _noise(cell: Cell) -> tuple[float, float] | None:
-    """The variance of the mean, and its degrees of freedom."""
-    if cell.runs > 1 and cell.std is not None:
-        return cell.std**2 / cell.runs, cell.runs - 1
-    if cell.stderr is not None and math.isfinite(cell.stderr):
-        return cell.stderr**2, math.inf
-    return None

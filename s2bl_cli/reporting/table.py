@@ -11,6 +11,7 @@ import polars as pl
 from s2bl_cli.errors import one_line
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
 from s2bl_cli.registry import DATASETS
+from s2bl_cli.reporting.differences import Repetitions
 from s2bl_cli.reporting.quantities import PERCENT, Unit
 
 Key = str | float | int | None
@@ -89,10 +90,19 @@ class Cell:
     unit: Unit = PERCENT
     runs: int = 1
     stderr: float | None = None  # of a single run
+    repetitions: Repetitions | None = None  # what the mean was made of
     low: float | None = None  # of the interval, if the table shows one
     high: float | None = None
     text: str | None = None
     is_signed: bool = False  # a difference
+
+    @property
+    def noise(self) -> Repetitions | None:
+        """What is known of the noise of the mean: of a published number, the deviation over its runs."""
+        if self.repetitions is not None or self.mean is None:
+            return self.repetitions
+        variance = self.std**2 / self.runs if self.std is not None and self.runs > 1 else None
+        return Repetitions(self.mean, variance, self.runs - 1, self.stderr)
 
     @property
     def is_empty(self) -> bool:

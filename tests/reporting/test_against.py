@@ -1,20 +1,15 @@
-"""Our numbers beside the paper's, and whether numbers differ beyond noise."""
+"""Our numbers beside the paper's."""
 
-import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import polars as pl
 import pytest
-from scipy import stats
 from score_fixtures import TABLE_2, TABLE_2_METHODS, logging, score, table_2_scores
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.reporting.published import paper
-from s2bl_cli.reporting.quantities import quantity
-from s2bl_cli.reporting.significance import marked, p_value
-from s2bl_cli.reporting.table import Cell
 
 Report = Callable[..., Any]
 
@@ -121,64 +116,3 @@ def test_difference_from_the_paper_beyond_noise_is_marked(report: Report) -> Non
     for values, mark in (((0.80, 0.82), "-1.31"), ((0.749, 0.751), "-7.31 †")):
         scores = [score(value, seed=seed, dataset="fmnist") for seed, value in enumerate(values)]
         assert _rows(report(scores, "--against", "paper", "--significance"))[1][-1] == mark
-
-
-# --- beyond noise ---
-
-
-@pytest.mark.parametrize(
-    ("t", "degrees", "p"),
-    [(12.7062, 1, 0.05), (4.30265, 2, 0.05), (2.22814, 10, 0.05), (3.16927, 10, 0.01), (1.0, 1, 0.5), (0.0, 5, 1.0)],
-)
-def test_students_t_against_its_table(t: float, degrees: int, p: float) -> None:
-    """A cell over seeds with the variance 1 of its mean, and one without noise: t is their difference."""
-    runs = degrees + 1
-    assert p_value(Cell(t, math.sqrt(runs), runs=runs), Cell(0.0, stderr=0.0)) == pytest.approx(p, rel=1e-4)
-
-
-def test_welch_by_hand() -> None:
-    """Means 10 apart, stds 3 and 4 of 9 and 16 seeds: variances of the means 1 and 1, t = 10/√2 = 7.0711, degrees
-    (1 + 1)²/(1/8 + 1/15) = 20.87; there t = 2.0805 has p = 0.05. scipy's own test agrees."""
-    one, other = Cell(0.0, 3.0, runs=9), Cell(10.0, 4.0, runs=16)
-    assert p_value(one, other) == pytest.approx(stats.ttest_ind_from_stats(0, 3, 9, 10, 4, 16, equal_var=False).pvalue)
-    near = Cell(2.0805 * math.sqrt(2), 4.0, runs=16)
-    assert p_value(one, near) == pytest.approx(0.05, rel=1e-3)
-
-
-def test_two_single_runs_are_two_proportions() -> None:
-    """0.5 and 0.6 of 1,000 rows: standard errors √(0.25/1000) and √(0.24/1000), z = 0.1/√(0.00049) = 4.5175."""
-    one, other = Cell(0.5, stderr=math.sqrt(0.25 / 1000)), Cell(0.6, stderr=math.sqrt(0.24 / 1000))
-    assert p_value(one, other) == pytest.approx(math.erfc(4.517540 / math.sqrt(2)), rel=1e-4)
-
-
-def test_cells_without_noise_or_number() -> None:
-    assert p_value(Cell(0.5), Cell(0.6, stderr=0.1)) is None
-    assert p_value(Cell(), Cell(0.6, stderr=0.1)) is None
-    assert p_value(Cell(0.5, 0.0, runs=3), Cell(0.5, 0.0, runs=3)) == 1.0
-    assert p_value(Cell(0.5, 0.0, runs=3), Cell(0.6, 0.0, runs=3)) == 0.0
-
-
-def test_holm_is_stricter_than_one_test_and_starts_with_the_smallest() -> None:
-    """z = 2.1 has p = 0.036: marked alone; beside one with p = 0.06 the smaller must be below 0.025, and neither is.
-    z = 2.5 has p = 0.012: marked, and then the other is tested at 0.05 and still fails."""
-    best = Cell(0.0, stderr=0.0)
-
-    def marks(*zs: float) -> list[bool]:
-        cells = [best, *(Cell(-z, stderr=1.0) for z in zs)]
-        return [cell.differs for cell in marked(cells, quantity("argmax-accuracy"), significance=True)]
-
-    assert marks(2.1) == [False, True]
-    assert marks(2.1, 1.88) == [False, False, False]
-    assert marks(1.88, 2.5) == [False, False, True]
-    assert marks(2.1, 2.5) == [False, True, True]
-
-
-def test_significance_marks_the_table(report: Report) -> None:
-    scores = [score(0.70, stderr=0.01), score(0.69, "tips", stderr=0.01), score(0.5, "kl-s2bl", stderr=0.01)]
-    plain, ran = report(scores), report(scores, "--significance")
-    assert _rows(ran)[1][3:6] == ["70.00", "50.00 †", "69.00"]
-    assert "†" not in plain.stdout
-    assert ran.stdout.endswith(
-        "† differs significantly from the best in its row (5 % per row): Welch's t-test over seeds, or over the "
-        "standard errors of single runs.\n"
-    )

@@ -8,19 +8,22 @@ import polars as pl
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.reporting.quantities import ARGMAX_ACCURACY, SAMPLED_ACCURACY, quantity, words_of
+from s2bl_cli.reporting.repetitions import with_paired
 from s2bl_cli.reporting.runs import arranged, cells_by, ordered, row_keys, runs_in_words, title_of
-from s2bl_cli.reporting.selection import REFERENCES, chosen_metric, is_reference, listed, of_metrics, trained
+from s2bl_cli.reporting.selection import (
+    REFERENCES,
+    chosen_metric,
+    is_reference,
+    listed,
+    of_metrics,
+    trained,
+)
 from s2bl_cli.reporting.settings import ReportSettings
-from s2bl_cli.reporting.significance import marked, wins
+from s2bl_cli.reporting.significance import marked, significance_notes, wins
 from s2bl_cli.reporting.table import Cell, Table
 
 _NO_KEYS = ("method", "value", "stderr", "low", "high", "note", "metric", "seed", "rows")
 _ALONE, _WHOLE = "-only", "-s2bl"
-
-SIGNIFICANCE_NOTE = (
-    "† differs significantly from the best in its row (5 % per row): Welch's t-test over seeds, or over the standard "
-    "errors of single runs."
-)
 
 NO_LOGGING_ARGMAX = (
     "The logging policy's argmax accuracy is unknown, because the log does not store its distribution "
@@ -47,7 +50,7 @@ def grid(frame: pl.DataFrame, settings: ReportSettings, keys: Sequence[str], met
     """
     metric = chosen_metric(frame, settings.metric)
     shown = quantity(metric)
-    scores = of_metrics(frame, [metric])
+    scores = with_paired(of_metrics(frame, [metric]), frame)
     table = arranged(scores, row_keys(scores, settings.row_columns, keys), methods)
     titles = table.titles if methods else {**table.titles, LOGGING_POLICY: title_of(LOGGING_POLICY)}
     cells = cells_by(table.runs, [*table.keys, "column"], metric)
@@ -58,7 +61,7 @@ def grid(frame: pl.DataFrame, settings: ReportSettings, keys: Sequence[str], met
     left_out = sorted(set(trained(frame)["method"]) - set(table.runs["method"]))
     notes = [
         *wins(rows, list(titles.values()), shown),
-        *([SIGNIFICANCE_NOTE] if any(cell.differs for _, row in rows for cell in row) else []),
+        *significance_notes(rows),
         *table.notes,
         *([NO_LOGGING_ARGMAX] if not methods and lacks_logging_argmax(frame, metric) else []),
         *([f"Left out, because they have no {metric}: {', '.join(ordered(left_out))}."] if left_out else []),

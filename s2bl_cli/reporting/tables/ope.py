@@ -19,10 +19,11 @@ from s2bl_cli.reporting.quantities import (
     quantity,
     short_title,
 )
+from s2bl_cli.reporting.repetitions import with_paired
 from s2bl_cli.reporting.runs import arranged, cells_by, row_keys, runs_in_words
 from s2bl_cli.reporting.selection import metrics_of, of_metrics, with_truth
 from s2bl_cli.reporting.settings import ReportSettings
-from s2bl_cli.reporting.significance import marked
+from s2bl_cli.reporting.significance import marked, significance_notes
 from s2bl_cli.reporting.table import Cell, Health, Row, Table
 
 
@@ -40,7 +41,7 @@ def build(frame: pl.DataFrame, settings: ReportSettings) -> Table:
     estimated = frame.filter(pl.col("metric").is_in(chosen)).select("method", "log_sha256").unique()
     scores = of_metrics(frame, shown).join(estimated, on=["method", "log_sha256"], how="semi")
     own_keys = ("dataset", "tau", "rho", *(("log",) if scores["log"].n_unique() > 1 else ()))
-    table = arranged(with_truth(scores), row_keys(scores, settings.row_columns, own_keys))
+    table = arranged(with_paired(with_truth(scores), frame), row_keys(scores, settings.row_columns, own_keys))
     by = [*table.keys, "column"]
     cells = {
         name: cells_by(table.runs.filter(pl.col("metric") == name), by, name, intervals=name in ESTIMATORS)
@@ -55,7 +56,7 @@ def build(frame: pl.DataFrame, settings: ReportSettings) -> Table:
                 how = quantity("ips" if is_truth else metric)
                 title = "truth" if is_truth else short_title(metric)
                 rows.append(((*values, title), marked(row, how, settings.significance)))
-    notes = dict.fromkeys((*table.notes, *(health.line for health in verdicts(scores))))
+    notes = dict.fromkeys((*significance_notes(rows), *table.notes, *(health.line for health in verdicts(scores))))
     caption = f"Expected reward estimated from the log: {_numbers_in_words(scores, rows)}"
     return Table((*table.keys, "estimator"), table.titles, tuple(rows), caption, tuple(notes))
 
