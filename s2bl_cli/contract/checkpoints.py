@@ -21,7 +21,6 @@ from pydantic import (
     ConfigDict,
     Field,
     PlainSerializer,
-    PositiveInt,
     ValidationError,
     ValidationInfo,
 )
@@ -73,13 +72,6 @@ class Result(_Saved):
     best_epoch: Count
 
 
-class SavedSum(_Saved):
-    """A term of the loss, summed over the steps of an epoch."""
-
-    total: Annotated[Array, AfterValidator(_floating)]  # (G, C, rows)
-    steps: PositiveInt
-
-
 class SavedFit(_Saved):
     """Policies in training."""
 
@@ -88,7 +80,7 @@ class SavedFit(_Saved):
     epoch: Count  # finished epochs
     step: Count  # finished steps of the next epoch
     tensors: dict[str, Array]  # parameters and optimizer state
-    sums: dict[str, SavedSum]
+    sums: dict[str, Annotated[Array, AfterValidator(_floating)]]  # (G, C, rows): terms of the loss in this epoch
     results: dict[str, Result]  # by candidate
 
 

@@ -84,23 +84,22 @@ def by_autograd(formula: Callable[[Any, Numbers], Tensor]) -> Callable[[Any, Num
 
 
 class KnownBatch(NamedTuple):
-    """Rows with feedback, drawn uniformly from S; or any rows, with a weight of 0 where there is no feedback."""
+    """Rows with feedback, drawn uniformly from S; or any rows, with a weight of 0 where there is no feedback; or rows
+    with feedback of a part of a streamed log, with the weight of the part."""
 
     log_pi: Tensor  # (…, rows) log π_θ(aᵢ|xᵢ) of the logged action
     p: Tensor  # (…, rows) pᵢ, the logged propensity
     c: Tensor  # (…, rows) cᵢ, the cost
-    weight: Tensor | None = None  # (…, rows) of mean 1 over the log; None: 1
+    weight: Tensor | None = None  # (…, rows) or (…, 1), of mean 1 over the steps of an epoch; None: 1
     first: int = 0  # of the step's rows, the first that is in this batch
 
     def term(self, terms: Tensor, slope: Tensor) -> Term:
         """The mean over S of a term per row; `slope` is the derivative of each row's term in its log π."""
-        if self.weight is not None:
-            terms, slope = terms * self.weight, slope * self.weight
         return _term(self, terms, slope)
 
     def mean(self, terms: Tensor) -> Tensor:
         """The unbiased estimate of the mean over S: (…)."""
-        return terms.mean(-1) if self.weight is None else (terms * self.weight).mean(-1)
+        return _weighted(self, terms).mean(-1)
 
 
 class AnyBatch(NamedTuple):
@@ -117,6 +116,7 @@ class AnyBatch(NamedTuple):
     pi0: Tensor  # (…, rows, actions) π₀(·|xᵢ)
     distance: Tensor  # (…) ‖θ − θ₀‖²
     first: int = 0  # of the step's rows, the first that is in this batch
+    weight: Tensor | None = None  # (…, 1) of the part of a streamed log; None: 1
 
     def term(self, terms: Tensor, slope: Tensor) -> Term:
         """The mean over the rows of a term per row; `slope` is the derivative of each row's term in its log π."""
@@ -125,18 +125,24 @@ class AnyBatch(NamedTuple):
     def policy_term(self, terms: Tensor, slope: Tensor) -> Term:
         """As `term`, with the slope in log π(·|x): (…, rows, actions)."""
         rows = self.log_policy.shape[-2]
-        return Term(terms, {(LOG_POLICY, self.first): slope.expand_as(self.log_policy) / rows})
+        slope = slope if self.weight is None else slope * self.weight.unsqueeze(-1)
+        return Term(_weighted(self, terms), {(LOG_POLICY, self.first): slope.expand_as(self.log_policy) / rows})
 
     def mean(self, terms: Tensor) -> Tensor:
         """The unbiased estimate of the mean over the regularised rows: (…)."""
-        return terms.mean(-1)
+        return _weighted(self, terms).mean(-1)
 
 
 def _term(batch: KnownBatch | AnyBatch, terms: Tensor, slope: Tensor) -> Term:
-    slope = slope / batch.log_pi.shape[-1]
+    slope = _weighted(batch, slope) / batch.log_pi.shape[-1]
     if slope.shape != batch.log_pi.shape:  # one that no policy enters into is the same for all of them
         slope = slope.expand_as(batch.log_pi)
-    return Term(terms, {(LOG_PI, batch.first): slope})
+    return Term(_weighted(batch, terms), {(LOG_PI, batch.first): slope})
+
+
+def _weighted(batch: KnownBatch | AnyBatch, terms: Tensor) -> Tensor:
+    """Terms (…, rows) by the weights of the rows."""
+    return terms if batch.weight is None else terms * batch.weight
 
 
 @dataclass(frozen=True)
@@ -165,6 +171,10 @@ class Regulariser:
     exact: Regulariser | None = None  # the form that uses the whole π₀(·|x)
     # More numbers for the formula, known before the first step.
     derive: Callable[[Values, MeanOfPropensities], Mapping[str, float]] = lambda values, mean: {}
+
+    @property
+    def sees_rows(self) -> bool:
+        return LOG_PI in self.needs or LOG_POLICY in self.needs
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,10 @@ The order of the rows is a function of the seed, the epoch and the part of the l
 has a batch of known rows for the risk and a batch of rows for the regulariser; where they are the same rows, one batch
 serves both. Mixed: one batch of rows for both, in which the rows with feedback are weighted up; at ρ = 0.02, 128 rows
 hold two or three of them.
+
+A part of a streamed log takes as many steps as it has rows, but feedback may be uneven over time. A step on the known
+rows of a part therefore counts by the part's share of known rows relative to that of the log: (n_j/N_j)/(n/N). The mean
+over the steps of an epoch is then the mean over the known rows, as in memory, where the weight is 1.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -19,7 +23,6 @@ from torch import Tensor
 from s2bl_cli.objectives.terms import (
     FILLED_COSTS,
     LOG_PI,
-    LOG_POLICY,
     PRIOR,
     REWARD_WEIGHT,
     AnyBatch,
@@ -49,6 +52,8 @@ class Rows(NamedTuple):
     regularised: tuple[Tensor, ...]  # per fold: indices of the rows that the regulariser sees
     held_out: tuple[Tensor, ...]  # per fold: indices of the known rows that are held out
     feedback_weight: Tensor  # (G, rows) N/n where the risk sees the row's cost, else 0
+    known_weight: Tensor | None  # (G, 1, 1) of a batch of the risk's rows; None: 1
+    regularised_weight: Tensor | None  # (G, 1, 1) of a batch of the regularised rows; None: 1
     action_weight: Tensor  # (G, rows) N/m_a of the row's action
     reward_weight: Tensor | None  # (G, rows) of the calibrated cross-entropy
     pi0: Tensor | None  # (rows, actions)
@@ -83,6 +88,9 @@ def rows_on_device(
     everywhere = np.ones((len(folds), part.rows), bool)
     share = np.array([[statistics.learned_count(fold) / statistics.rows] for fold in folds])  # (G, 1)
     feedback_weight = np.divide(learns, share, out=np.zeros(learns.shape), where=share > 0)
+    share_of_part = learns.sum(axis=1, keepdims=True) / max(part.rows, 1)
+    part_weight = np.divide(share_of_part, share, out=np.ones(share.shape), where=share > 0)  # in memory exactly 1
+    uneven = None if (part_weight == 1).all() else tensor(part_weight.astype(np.float32)).unsqueeze(-1)
     # On all rows the weights are the same for every fold.
     weighed = folds if reg_on_known else folds[:1]
     action_weight = np.stack([statistics.action_weight(fold, on_known=reg_on_known) for fold in weighed])
@@ -96,6 +104,8 @@ def rows_on_device(
         regularised=indices(learns if reg_on_known else everywhere),
         held_out=indices(part.known & ~learns),
         feedback_weight=per_fold(everywhere[:1] if filling else feedback_weight),
+        known_weight=None if filling else uneven,
+        regularised_weight=uneven if reg_on_known else None,
         action_weight=per_fold(action_weight[:, part.action]),
         reward_weight=per_fold([of_fold.weights(train_rows) for of_fold in weighting]) if weighting else None,
         pi0=None if part.pi0 is None else tensor(part.pi0),
@@ -238,7 +248,7 @@ class Batches:
                     mixed=self.settings.sampling == "mixed",
                     reg_on_known=self.settings.reg_rows == "known",
                     has_risk=LOG_PI in self.risk.needs,
-                    has_regulariser=bool({LOG_PI, LOG_POLICY} & set(self.regulariser.needs)),
+                    has_regulariser=self.regulariser.sees_rows,
                 )
                 if drawn.rows.shape[-1] or PRIOR in self.needs:
                     steps = enumerate(_gathered(rows, drawn), first)
@@ -251,28 +261,36 @@ def _gathered(rows: Rows, drawn: Sample) -> Iterator[Batch]:
     action = rows.action[drawn.rows]  # (steps, G, rows)
     known, regularised = drawn.rows[..., : drawn.known], drawn.rows[..., drawn.regularised :]
 
-    def gathered(values: Tensor | None, index: Tensor) -> Sequence[Any]:
+    def gathered(values: Tensor, index: Tensor) -> Sequence[Any]:
         """(G, rows of the part) at the index: (G, 1, rows) for each step."""
-        if values is None:
-            return [NOT_NEEDED] * len(index)
         return values.expand(*index.shape[:2], -1).gather(2, index).unsqueeze(2).unbind()
+
+    same = [rows.known_weight] * len(action)
 
     columns = zip(
         drawn.rows.flatten(1).unbind(),
         action[:, :, None, None].unbind(),
         gathered(rows.p, known),
         gathered(rows.c, known),
-        gathered(rows.feedback_weight if drawn.weighted else None, known),
+        gathered(rows.feedback_weight, known) if drawn.weighted else same,
         regularised.unbind(),
         gathered(rows.p, regularised),
         gathered(rows.action_weight, regularised),
-        gathered(rows.reward_weight, regularised),
+        [NOT_NEEDED] * len(action) if rows.reward_weight is None else gathered(rows.reward_weight, regularised),
         strict=True,
     )
     for index, logged, known_p, c, weight, on_rows, p, action_weight, reward_weight in columns:
         pi0 = NOT_NEEDED if rows.pi0 is None else rows.pi0[on_rows].unsqueeze(1)  # too large for all steps at once
         of_risk = KnownBatch(NOT_NEEDED, known_p, c, weight)
         of_regulariser = AnyBatch(
-            NOT_NEEDED, p, action_weight, reward_weight, NOT_NEEDED, pi0, NOT_NEEDED, drawn.regularised
+            NOT_NEEDED,
+            p,
+            action_weight,
+            reward_weight,
+            NOT_NEEDED,
+            pi0,
+            NOT_NEEDED,
+            drawn.regularised,
+            rows.regularised_weight,
         )
         yield Batch(rows.context, index, logged, of_risk, of_regulariser)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from s2bl_cli.contract.checkpoints import Result, SavedFit, SavedSum
+from s2bl_cli.contract.checkpoints import Result, SavedFit
 from s2bl_cli.contract.tensor_files import Tensors, layout_of
 from s2bl_cli.errors import RunError
 from s2bl_cli.objectives.terms import LOG_POLICY, Objective, Seen, Term
@@ -70,37 +70,6 @@ class Forward:
 
 
 @dataclass
-class Sums:
-    """Of the terms of an epoch's steps, row by row, on the device. The mean over the rows is taken once, at the end."""
-
-    totals: dict[str, Tensor] = field(default_factory=dict)  # (G, C, rows)
-    steps: dict[str, int] = field(default_factory=dict)
-
-    def add(self, name: str, term: Term) -> None:
-        if term.terms is None:
-            return  # it is not part of this step
-        total = self.totals.get(name)
-        if total is None:
-            self.totals[name] = term.terms.clone()
-        elif total.shape == term.terms.shape:
-            total.add_(term.terms)
-        else:  # the batches of another part may be smaller
-            self.totals[name] = total.mean(-1, keepdim=True) + term.terms.mean(-1, keepdim=True)
-        self.steps[name] = self.steps.get(name, 0) + 1
-
-    def metrics(self, lam: float | Tensor) -> Metrics:
-        """The means. The one device sync of the epoch."""
-        means: Metrics = {
-            name: (self.totals[name].mean(-1) / self.steps[name]).cpu()
-            for name in ("risk", "regulariser")
-            if name in self.totals
-        }
-        weight = lam.cpu() if isinstance(lam, Tensor) else lam
-        nothing = torch.zeros(1, 1, device="cpu")
-        return {"loss": means.get("risk", nothing) + weight * means.get("regulariser", nothing), **means}
-
-
-@dataclass
 class TrainState:
     """Policies in training: the step, and the state that the next one depends on."""
 
@@ -108,7 +77,8 @@ class TrainState:
     optimizer: Optimizer
     epoch: int = 0  # whole epochs done
     step: int = 0  # of this epoch: the next one
-    sums: Sums = field(default_factory=Sums)
+    # The terms of the epoch's steps, row by row: (G, C, rows). The mean over the rows is taken once, at the end.
+    sums: dict[str, Tensor] = field(default_factory=dict)
 
     def train_epoch(
         self,
@@ -133,12 +103,31 @@ class TrainState:
             seen.backward(loss.slope)
             done = self.epoch * per_epoch + step
             self.optimizer.step(settings.lr * schedule(done, settings.epochs * per_epoch, per_epoch))
-            self.sums.add("risk", risk)
-            self.sums.add("regulariser", regulariser)
+            self._add("risk", risk)
+            self._add("regulariser", regulariser)
             self.step = step + 1
-        metrics = self.sums.metrics(objective.lam)
-        self.epoch, self.step, self.sums = self.epoch + 1, 0, Sums()
+        metrics = self._metrics(objective.lam, per_epoch)
+        self.epoch, self.step, self.sums = self.epoch + 1, 0, {}
         return metrics
+
+    def _add(self, name: str, term: Term) -> None:
+        total = self.sums.get(name)
+        if term.terms is None:
+            return  # it is not part of this step
+        if total is None:
+            self.sums[name] = term.terms.clone()
+        elif total.shape == term.terms.shape:
+            total.add_(term.terms)
+        else:  # the batches of another part may be smaller
+            self.sums[name] = total.mean(-1, keepdim=True) + term.terms.mean(-1, keepdim=True)
+
+    def _metrics(self, lam: float | Tensor, steps: int) -> Metrics:
+        """The means over all steps, also those without a term. The one device sync of the epoch."""
+        names = [name for name in ("risk", "regulariser") if name in self.sums]
+        means: Metrics = {name: (self.sums[name].mean(-1) / steps).cpu() for name in names}
+        weight = lam.cpu() if isinstance(lam, Tensor) else lam
+        nothing = torch.zeros(1, 1, device="cpu")
+        return {"loss": means.get("risk", nothing) + weight * means.get("regulariser", nothing), **means}
 
     def tensors(self) -> dict[str, Tensor]:
         """What the next step depends on, live."""
@@ -147,7 +136,7 @@ class TrainState:
 
     def matches(self, saved: SavedFit) -> bool:
         """Whether the saved tensors have the names, dtypes and shapes of these. `copy_` would broadcast others."""
-        same_policies = all(term.total.shape[:-1] == self.policies.shape for term in saved.sums.values())
+        same_policies = all(total.shape[:-1] == self.policies.shape for total in saved.sums.values())
         return same_policies and layout_of(saved.tensors) == layout_of(_arrays(self.tensors()))
 
     @torch.no_grad()
@@ -155,15 +144,12 @@ class TrainState:
         for name, tensor in self.tensors().items():
             tensor.copy_(torch.tensor(saved.tensors[name]))
         device = self.policies.parameters[0].device
-        totals = {name: torch.tensor(term.total, device=device) for name, term in saved.sums.items()}
-        self.sums = Sums(totals, {name: term.steps for name, term in saved.sums.items()})
+        self.sums = {name: torch.tensor(total, device=device) for name, total in saved.sums.items()}
         self.epoch, self.step = saved.epoch, saved.step
 
     def saved(self, stage: str, key: str, results: dict[str, Result]) -> SavedFit:
         """For a checkpoint."""
-        totals = _arrays(self.sums.totals)
-        sums = {name: SavedSum(total=total, steps=self.sums.steps[name]) for name, total in totals.items()}
-        tensors = _arrays(self.tensors())
+        tensors, sums = _arrays(self.tensors()), _arrays(self.sums)
         return SavedFit(
             stage=stage, key=key, epoch=self.epoch, step=self.step, tensors=tensors, sums=sums, results=results
         )

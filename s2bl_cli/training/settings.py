@@ -301,6 +301,14 @@ class TrainSettings:
                 f"--risk {self.risk} and {without} leave nothing to learn from: choose a risk or a regulariser",
             ),
             (
+                self.sampling == "mixed"
+                and self.reg_rows == "known"
+                and self.regulariser_term.sees_rows
+                and FILLED_COSTS in self.risk_term.needs,
+                f"--sampling mixed draws one batch for both terms, but --risk {self.risk} sees all rows and --reg-rows "
+                f"known only those with feedback: use --sampling paired or --reg-rows all",
+            ),
+            (
                 searched and not selects,
                 f"{', '.join(searched)} tries several and needs --select, such as --select snips",
             ),

@@ -1,5 +1,6 @@
 """Many policies at once: each is what it would be alone."""
 
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -118,6 +119,31 @@ def test_mixed_and_paired_go_to_the_same_place(tmp_path: Path) -> None:
     weight = paired.tensors["body.1.weight"]
     assert _far(paired, mixed) < 0.1 * np.abs(weight).max()
     assert _far(paired, mixed) > 0
+
+
+@pytest.mark.parametrize(
+    "settings", [{"reg": "lpr"}, {"reg": "wce", "reg_rows": "all"}], ids=lambda given: given["reg"]
+)
+def test_mixed_batches_of_filled_in_costs_have_missing_rows(log: Path, settings: dict[str, Any]) -> None:
+    """lpr sees no rows, so that --reg-rows known is no obstacle: the policies differ from those of the known rows."""
+    mixed = {"sampling": "mixed", **LONG, **settings}
+    assert _far(train(log, risk="pseudo", **mixed), train(log, risk="tips", **mixed)) > 1e-2
+
+
+def test_mixed_lse_is_that_of_the_known_rows(tmp_path: Path) -> None:
+    """A policy that stays uniform over two actions, logged by p = 0.8: w = 0.625, and r = 1 in every fifth known row.
+    λ = −1: value −1/λ ln(0.8 + 0.2 e^{−0.625}) = −0.0974. Of 64 rows, 3 on average have feedback, in some batches none;
+    the logarithm of their number would shift the value to −0.208."""
+    row = np.arange(2000)
+    cost = np.where(row % 20 == 0, -(row % 100 == 0).astype(float), np.nan)
+    arrays = arrays_of(np.ones((2000, 2), np.float32), row % 2, np.full(2000, 0.8), cost)
+    log = write_arrays(tmp_path / "log.parquet", arrays, 2)
+    still: dict[str, Any] = {"risk": "lse", "reg": "none", "smoothing": -1, "lr": 1e-12, "batch_size": 64, "epochs": 30}
+    expected = math.log(0.8 + 0.2 * math.exp(-0.625))
+    for sampling, tolerance in (("paired", 0.002), ("mixed", 0.01)):
+        (trained,) = train_all(log, **still, sampling=sampling)
+        risk = [value for _, quantity, value in trained.curve if quantity == "risk"]
+        assert np.mean(risk) == pytest.approx(expected, abs=tolerance)
 
 
 def test_many_actions_train(tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from learning_fixtures import blobs, train_all, write_arrays
+from learning_fixtures import arrays_of, blobs, train_all, write_arrays
 
 from s2bl_cli.contract.logs.reading import Log, open_logs
 from s2bl_cli.contract.policies import Policy, read_policy
@@ -140,6 +140,42 @@ def test_streamed_policies_are_as_good(log_file: Path, monkeypatch: pytest.Monke
     assert accuracies[0] == pytest.approx(accuracies[1], abs=0.02)
     assert policies[0].lineage.settings["stream"] == "on"
     assert "stream" not in policies[1].lineage.settings
+
+
+UNEVEN: dict[str, dict[str, Any]] = {
+    "risk": {"method": "tips"},
+    "lse": {"risk": "lse", "reg": "none"},
+    "both on the known rows": {"method": "wce-s2blk"},
+    "exact": {"reg": "wce", "reg_rows": "known", "reg_form": "exact"},
+    "mixed": {"method": "wce-s2blk", "sampling": "mixed"},
+    "mixed, all rows": {"method": "wce-s2bl", "sampling": "mixed"},
+    "folds": {"method": "tips", "lam": None, "nu": "0.1,0.2", "select": "snips", "folds": 2},
+}
+
+
+@pytest.mark.parametrize("name", UNEVEN)
+def test_risk_of_a_stream_is_the_mean_over_the_known_rows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    """500 rows, 490 known of cost −1, then 500 rows, 10 known of cost 0, uniform logging and policy: the mean cost of
+    the known rows is −0.98. A part is a row group of 50 rows and has one step, so half of the steps see costs of 0."""
+    rng = np.random.default_rng(0)
+    row = np.arange(1000)
+    cost = np.where(row < 500, np.where(row % 50 == 0, np.nan, -1.0), np.where(row % 50 == 0, 0.0, np.nan))
+    context = rng.standard_normal((1000, 3)).astype(np.float32)
+    arrays = arrays_of(context, row % 2, np.full(1000, 0.5), cost, pi0=np.full((1000, 2), 0.5))
+    path = write_arrays(tmp_path / "log.parquet", arrays, 2)
+    pq.write_table(pq.read_table(path), path, row_group_size=50)
+    with open_logs([str(path)]) as log:
+        monkeypatch.setattr(data, "PART_BYTES", 50 * data.row_bytes(log, (*COLUMNS, "pi0")))
+    still = {"epochs": 1, "batch_size": 50, "lr": 1e-12}
+    settings = {key: value for key, value in {**UNEVEN[name], **still}.items() if value is not None}
+    streamed, resident = (train_all(path, **settings, stream=stream)[0].curve for stream in ("on", "off"))
+    values = {quantity: value for _, quantity, value in streamed}
+    assert values["risk"] == pytest.approx(-0.98, abs=0.01 if "mixed, all" in name else 1e-5)
+    for (_, quantity, value), (_, same_quantity, expected) in zip(streamed, resident, strict=True):
+        assert quantity == same_quantity
+        assert value == pytest.approx(expected, abs=0.06 if "mixed, all" in name else 0.01)
 
 
 def test_stream_is_taken_where_memory_is_short(

@@ -435,6 +435,11 @@ def test_combination_without_a_name_is_recorded_by_its_parts() -> None:
             "--epochs must be in [0, 100000], found -1; --lam must be in [0, 1e+09], found nan; "
             "--nu must be in [0, 1], found -0.5",
         ),
+        (
+            {"risk": "pseudo", "reg": "wce", "reg_rows": "known", "sampling": "mixed"},
+            "--sampling mixed draws one batch for both terms, but --risk pseudo sees all rows and --reg-rows known "
+            "only those with feedback: use --sampling paired or --reg-rows all",
+        ),
         ({"lr": 0.0}, "--lr must be in (0, 1000], found 0.0"),
         ({"lr": float("inf")}, "--lr must be in (0, 1000], found inf"),
         ({"seed": -1}, "--seed must be in [0, 4294967295], found -1"),
