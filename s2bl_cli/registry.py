@@ -144,7 +144,10 @@ SELECTORS = Registry(
         "snips": Entry("training.validation:SELECTORS_BY_NAME", "self-normalised inverse propensity score"),
         "ips": Entry("training.validation:SELECTORS_BY_NAME", "truncated inverse propensity score"),
         "dr": Entry("training.validation:SELECTORS_BY_NAME", "doubly robust, with a logistic cost model"),
-        "ls-bound": Entry("training.validation:SELECTORS_BY_NAME", "lower bound by logarithmic smoothing, at 95 %"),
+        "ls-bound": Entry(
+            "training.validation:SELECTORS_BY_NAME",
+            "lower bound by logarithmic smoothing, at 95 % if --reward-range is given",
+        ),
     },
 )
 

@@ -33,6 +33,7 @@ class Hyperparameter:
     words: Mapping[str, FromCosts] = field(default_factory=dict)  # worked out from the costs that may be seen
     searched: tuple[str, ...] = ()  # words that stand for several numbers, of which one must be selected
     requires: str | None = None  # another one, without which this has no meaning
+    is_cost: bool = False  # a number in the unit of the costs, which is scaled as they are
 
     def points(self, text: str) -> tuple[float | str, ...]:
         """`0.1,1` or `mean` → numbers and words, each once. ValueError where a part is neither."""

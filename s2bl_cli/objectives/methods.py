@@ -107,8 +107,8 @@ METHODS = {
         "all",
         "SNIPS by translated costs alone",
         "Joachims et al. 2018",
-        advice="Use it if feedback is plentiful and the logging policy explores; unlike truncated IPS, it does not "
-        "depend on the offset of the costs. It ignores the rows without feedback, and fails if feedback is "
+        advice="Use it if feedback is plentiful and the logging policy explores; unlike truncated IPS, it also learns "
+        "from rewards below the mean. It ignores the rows without feedback, and fails if feedback is "
         "scarce and the logging policy is good.",
     ),
     "b-crm": Method(
@@ -129,8 +129,8 @@ METHODS = {
         "known",
         "weighted log-likelihood + distance from a fitted logging policy",
         _LONDON,
-        advice="Use it instead of b-crm for an objective that is convex for linear policies. It needs costs of at "
-        "most 0, and it ignores the rows without feedback.",
+        advice="Use it instead of b-crm for an objective that is convex for linear policies. It ignores the rows "
+        "without feedback.",
     ),
     "q-learning": Method(
         "Q-learning",
@@ -150,8 +150,7 @@ METHODS = {
         "truncated IPS alone: the baseline",
         "Strehl et al. 2010",
         advice="Use it as the baseline, and if feedback is plentiful and the logging policy explores. It ignores "
-        "the rows without feedback, is noisy if feedback is scarce, and depends on the unit and offset of "
-        "the costs.",
+        "the rows without feedback, and is noisy if feedback is scarce.",
     ),
     "dm-s2bl": Method(
         "DM-S2BL",

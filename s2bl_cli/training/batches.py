@@ -31,6 +31,7 @@ from s2bl_cli.objectives.terms import (
     Risk,
 )
 from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.cost_scale import RAW, CostScale
 from s2bl_cli.training.data import Statistics, TrainingData, TrainRows
 from s2bl_cli.training.expected_rewards import ExpectedRewards
 from s2bl_cli.training.settings import TrainSettings
@@ -46,8 +47,8 @@ class Rows(NamedTuple):
     context: Tensor  # (rows, *shape), the file's dtype
     action: Tensor  # (rows,) int64
     p: Tensor  # (rows,)
-    true_cost: Tensor  # (rows,), 0 where missing
-    c: Tensor  # (G, rows) the costs that the risk sees: the true ones, or filled in by a cost model
+    true_cost: Tensor  # (rows,), in the unit of the log, 0 where missing
+    c: Tensor  # (G, rows) the costs that the risk sees, scaled: the true ones, or filled in by a cost model
     known: tuple[Tensor, ...]  # per fold: indices of the rows whose cost the risk sees
     regularised: tuple[Tensor, ...]  # per fold: indices of the rows that the regulariser sees
     held_out: tuple[Tensor, ...]  # per fold: indices of the known rows that are held out
@@ -68,8 +69,10 @@ def rows_on_device(
     device: torch.device,
     filling: Sequence[ExpectedRewards] = (),
     weighting: Sequence[ExpectedRewards] = (),
+    scales: Sequence[CostScale] = (),
 ) -> Rows:
-    """`filling`, `weighting`: one per fold, where the objective needs filled-in costs or reward weights."""
+    """`filling`, `weighting`: one per fold, where the objective needs filled-in costs or reward weights. `scales`: one
+    per fold; none: costs as they are."""
     part = train_rows.rows
     learns = np.stack([train_rows.learned(fold) for fold in folds])  # (G, rows)
 
@@ -93,13 +96,18 @@ def rows_on_device(
     uneven = None if (part_weight == 1).all() else tensor(part_weight.astype(np.float32)).unsqueeze(-1)
     # On all rows the weights are the same for every fold.
     weighed = folds if reg_on_known else folds[:1]
+    scales = scales or [RAW] * len(folds)
+    if filling:
+        costs = [scale(of_fold.costs(train_rows)) for scale, of_fold in zip(scales, filling, strict=True)]
+    else:  # the scales are often the same
+        costs = [scale(part.cost) for scale in (scales if len(set(scales)) > 1 else scales[:1])]
     action_weight = np.stack([statistics.action_weight(fold, on_known=reg_on_known) for fold in weighed])
     return Rows(
         context=tensor(part.context),
         action=torch.from_numpy(part.action).to(device, torch.int64),
         p=tensor(part.propensity),
         true_cost=tensor(part.cost),
-        c=per_fold([of_fold.costs(train_rows) for of_fold in filling] or [part.cost]),
+        c=per_fold(costs),
         known=indices(everywhere if filling else learns),
         regularised=indices(learns if reg_on_known else everywhere),
         held_out=indices(part.known & ~learns),
@@ -198,6 +206,7 @@ class Batches:
 
     data: TrainingData
     folds: Sequence[Fold]
+    scales: Sequence[CostScale]  # one per fold
     expected: Sequence[ExpectedRewards]  # one per fold, where the objective needs them
     risk: Risk
     regulariser: Regulariser
@@ -230,6 +239,7 @@ class Batches:
             device=self.device,
             filling=self.expected if FILLED_COSTS in self.needs else (),
             weighting=self.expected if REWARD_WEIGHT in self.needs else (),
+            scales=self.scales,
         )
 
     def epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:

@@ -9,7 +9,7 @@ import contextlib
 import os
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -92,6 +92,11 @@ class Statistics:
 
     def learned_count(self, fold: Fold) -> int:
         return int(self.learned(fold).sum())
+
+    def without_held_out(self, fold: Fold) -> "Statistics":
+        """Without the feedback that policies of the fold must not learn from."""
+        learned = self.learned(fold)
+        return replace(self, known=KnownColumns._make(column[learned] for column in self.known))
 
     def action_weight(self, fold: Fold, *, on_known: bool) -> npt.NDArray[np.float64]:
         """N/m_a over the regularised rows: (actions,), 0 for an action that was never logged."""

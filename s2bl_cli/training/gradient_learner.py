@@ -13,7 +13,7 @@ from torch import Tensor
 
 from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.contract.policies import NetworkSpec
-from s2bl_cli.objectives.hyperparameters import NU, Values
+from s2bl_cli.objectives.hyperparameters import Values
 from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Objective, Regulariser, Risk
 from s2bl_cli.policies.network import PolicyNetwork, build_network, network_from, on_device, parameter_count
 from s2bl_cli.policies.single import SinglePolicy, is_bf16
@@ -22,6 +22,7 @@ from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SELECTORS
 from s2bl_cli.training.batches import Batches
 from s2bl_cli.training.candidates import Candidate, Fold
+from s2bl_cli.training.cost_scale import CostScale, cost_scale
 from s2bl_cli.training.data import TrainingData
 from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards, scaled
 from s2bl_cli.training.interruption import Interrupted
@@ -90,9 +91,11 @@ class GradientLearner:
     ) -> Iterator[tuple[Candidate, Result]]:
         settings, folds = self._settings, [row[0].fold for row in stack]
         key = stack[0][0].key
+        scales = [cost_scale(settings, data.statistics, fold) for fold in folds]
         batches = Batches(
             data,
             folds,
+            scales,
             self._expected_rewards(data, folds, run.device),
             self._risk,
             self._regulariser,
@@ -103,7 +106,7 @@ class GradientLearner:
         starts = [start_network(self._spec, data, fold.seed, run) for fold in folds]
         policies = self._policies(starts, len(stack[0]), bf16=bf16, compiled=run.compiled)
         optimizer = OPTIMIZERS.load(settings.optimizer)(policies.parameters, settings.weight_decay)
-        objective = self._objective(data, stack, run.device)
+        objective = self._objective(data, stack, scales, run.device)
         tracker = self._tracker(batches, stack, run.device)
         state = TrainState(policies, optimizer)
         saved = run.checkpoint.progress.current
@@ -137,15 +140,20 @@ class GradientLearner:
             return StackedPolicies(starts, policies)
         return SinglePolicy(starts[0], bf16=bf16, compiled=compiled)
 
-    def _objective(self, data: TrainingData, stack: Stack, device: torch.device) -> Objective:
+    def _objective(
+        self, data: TrainingData, stack: Stack, scales: Sequence[CostScale], device: torch.device
+    ) -> Objective:
         """The numbers of the stack's policies: one where all agree, else a tensor (G, C, 1)."""
         on_known = self._settings.reg_rows == "known"
+        costs = [h.name for h in self._risk.hyperparameters if h.is_cost]
 
-        def values_of(candidate: Candidate) -> Values:
+        def values_of(candidate: Candidate, scale: CostScale) -> Values:
+            given = candidate.hyperparameters
             mean = partial(data.mean_of_propensities, fold=candidate.fold, on_known=on_known)
-            return {**candidate.hyperparameters, **self._regulariser.derive(candidate.hyperparameters, mean)}
+            scaled = {name: float(scale(given[name] or 0.0)) for name in costs}
+            return {**given, **scaled, **self._regulariser.derive(given, mean)}
 
-        values = [[values_of(candidate) for candidate in row] for row in stack]
+        values = [[values_of(candidate, scale) for candidate in row] for row, scale in zip(stack, scales, strict=True)]
 
         def number(name: str) -> float | Tensor | None:
             by_policy = [[policy_values[name] for policy_values in row] for row in values]
@@ -165,11 +173,11 @@ class GradientLearner:
             needs_model = SELECTORS.load(settings.selector).needs_model
             known = batches.data.statistics.sample
             models = fold_models(known, batches.folds, self._spec.actions, device) if needs_model else []
-            nu = [[float(candidate.hyperparameters.get("nu", NU.default) or 0) for candidate in row] for row in stack]
             predictions = HeldOutPredictions(
-                partial(batches.rows, 0), nu, models, settings.select_act, self._spec.actions
+                partial(batches.rows, 0), settings.selection_nu, models, settings.select_act, self._spec.actions
             )
-        return Tracker(stack, predictions, settings.selector, settings.patience if self._validates else None)
+        patience = settings.patience if self._validates else None
+        return Tracker(stack, predictions, settings.selector, patience, batches.scales)
 
     def _expected_rewards(
         self, data: TrainingData, folds: Sequence[Fold], device: torch.device
@@ -177,7 +185,7 @@ class GradientLearner:
         if not {FILLED_COSTS, REWARD_WEIGHT} & {*self._risk.needs, *self._regulariser.needs}:
             return []
         model = COST_MODELS.load(self._settings.cost_model or "")
-        expected = [fit_expected_rewards(model, data.statistics, fold, device) for fold in folds]
+        expected = [fit_expected_rewards(model, data.statistics.without_held_out(fold), fold, device) for fold in folds]
         if REWARD_WEIGHT not in self._regulariser.needs:
             return expected
         needs_contexts = any(of_fold.expectation.needs_contexts for of_fold in expected)

@@ -26,6 +26,7 @@ from s2bl_cli.registry import SELECTORS, load_target
 from s2bl_cli.settings import flag, recorded
 from s2bl_cli.training.acting import FoldPolicy, choose_act
 from s2bl_cli.training.candidates import Candidate, Fold, candidates_of, folds_of
+from s2bl_cli.training.cost_scale import cost_scale, outside, range_warnings
 from s2bl_cli.training.data import TrainingData, needs_streaming
 from s2bl_cli.training.interruption import Interrupted, noted_signals
 from s2bl_cli.training.learner import Checkpoint, Learner, Run
@@ -81,12 +82,16 @@ class TrainingRun:
         spec = self._spec()
         run.checkpoint.start(self.identity, streamed=data.streamed, layout=policy_layout(spec))
         self._check(data, spec)
+        if settings.cost_scale == "range" and settings.declared_range is None and settings.risk_term.needs:
+            scales = [cost_scale(settings, data.statistics, fold) for fold in folds_of(settings)]
+            for warning in range_warnings(data.statistics, scales):
+                run.console.warn(f"{self.log.name}: {warning}")
         learner: Learner = load_target(settings.learner)(settings, spec)
         candidates = [candidate for fold in folds_of(settings) for candidate in self._candidates(data, fold)]
         keeps_tensors = settings.folds is None or settings.chooses_act
         choosing = run if settings.folds is None else replace(run, stage="choosing", keeps_tensors=keeps_tensors)
         results = choosing.fit(learner, data, candidates)
-        selected, estimates = ({}, {}) if settings.select is None else self._selected(candidates, results)
+        selected, estimates = ({}, {}) if settings.select is None else self._selected(data, candidates, results)
         of_folds = list(zip(candidates, results, strict=True))
         if settings.folds is not None:
             candidates = [
@@ -112,19 +117,24 @@ class TrainingRun:
         return candidates_of(self.settings, fold, data.statistics.known.c[data.statistics.learned(fold)])
 
     def _selected(
-        self, candidates: Sequence[Candidate], results: Sequence[Result]
+        self, data: TrainingData, candidates: Sequence[Candidate], results: Sequence[Result]
     ) -> tuple[dict[int, int], dict[int, float]]:
         """For each seed the number of the best candidate (the first of equals), and its estimate on all rows that the
-        seed's folds held out."""
+        seed's folds held out. Costs are on the scale of the policy that is kept."""
         held_out: dict[tuple[int, int], list[Any]] = {}  # by seed and number
         for candidate, result in zip(candidates, results, strict=True):
             if result.held_out is not None:
                 held_out.setdefault((candidate.fold.seed, candidate.number), []).append(result.held_out)
-        selector: Selector = SELECTORS.load(self.settings.selector)
+        settings = self.settings
+        selector: Selector = SELECTORS.load(settings.selector)
+        kept = {c.fold.seed: c.fold if settings.folds is None else Fold(c.fold.seed) for c in candidates}
+        scales = {seed: cost_scale(settings, data.statistics, fold) for seed, fold in kept.items()}
+        epochs = 1 if settings.patience is None else settings.epochs
+        tried = epochs * len({candidate.number for candidate in candidates})
         selected: dict[int, int] = {}
         estimates: dict[int, float] = {}
         for (seed, number), parts in held_out.items():
-            estimate = selector(np.concatenate(parts, axis=1))
+            estimate = selector(np.concatenate(parts, axis=1), scales[seed], tried)
             if estimate > estimates.get(seed, -math.inf):
                 selected[seed], estimates[seed] = number, estimate
         if len(selected) < len(self.settings.seed_list):
@@ -197,6 +207,10 @@ class TrainingRun:
         alone |= {"seed": candidate.fold.seed, "seeds": None}
         numbers = {flag(name)[2:]: value for name, value in candidate.hyperparameters.items()}
         alone |= {name: value for name, value in numbers.items() if name in alone and value is not None}
+        scale = cost_scale(settings, data.statistics, candidate.fold)
+        is_by_range = settings.cost_scale == "range" and settings.declared_range is None and scale.width > 0
+        if is_by_range and settings.risk_term.needs:
+            alone["reward-range"] = scale.reward_range
         if settings.folds is not None or settings.patience is None:
             alone |= {"folds": None, "select": None, "holdout": settings.held_share or None}
             alone |= {"act": None if settings.act is None else act.text, "select-on": default_select_on(act)}
@@ -207,14 +221,14 @@ class TrainingRun:
             lineage=step_of("train", alone, self._sources()),
             tensors=result.tensors,
             action_names=self.log.spec.action_names,
-            asked=self._asked(candidate),
+            asked=self._asked(candidate, alone),
             acts=act,
             sketch=data.statistics.sketch,
         )
 
-    def _asked(self, candidate: Candidate) -> dict[str, Any]:
+    def _asked(self, candidate: Candidate, alone: dict[str, Any]) -> dict[str, Any]:
         """The settings as requested, where the lineage records the resulting value: grids from which one value was
-        selected, and words such as `auto` that became a number. Runs are repetitions if these agree."""
+        selected, and words such as `auto` that became numbers. Runs are repetitions if these agree."""
         settings, texts = self.settings, recorded(self.settings)
         is_selected = settings.select is not None
         names = [
@@ -223,6 +237,7 @@ class TrainingRun:
             if is_selected or value not in settings.points[name]
         ]
         names += ["act"] if settings.chooses_act else []
+        names += ["reward-range"] if alone["reward-range"] != texts["reward-range"] else []
         names += ["select", "select-on", "folds", "holdout"] if is_selected else []
         return {name: texts[name] for name in names if texts.get(name) is not None}
 
@@ -232,6 +247,8 @@ class TrainingRun:
         settings, known = self.settings, len(data.statistics.known.c)
         _, highest = data.statistics.cost_range
         risk_limit, selector_limit = settings.risk_term.largest_cost, SELECTORS.load(settings.selector).largest_cost
+        is_raw = settings.cost_scale == "none"
+        excluded = outside(data.statistics, settings.declared_range)
         holds_out = settings.held_share or settings.folds
         check_rules(
             (
@@ -240,14 +257,20 @@ class TrainingRun:
                 f"--method wce-only",
             ),
             (
-                highest > risk_limit,
-                f"--risk {settings.risk} is for costs of at most {risk_limit:g}, found {highest:g}; use another risk, "
-                f"or shift the costs",
+                len(excluded),
+                f"known rewards must be in [{settings.reward_range}] (--reward-range), found {len(excluded):,} others, "
+                f"such as {float(excluded[0]) if len(excluded) else 0:g}; clip them, or declare a range that contains "
+                f"all possible rewards",
             ),
             (
-                highest > selector_limit,
+                is_raw and highest > risk_limit,
+                f"--risk {settings.risk} is for costs of at most {risk_limit:g}, found {highest:g}; use another risk, "
+                f"or --cost-scale range",
+            ),
+            (
+                is_raw and highest > selector_limit,
                 f"--select {settings.selector} is for costs of at most {selector_limit:g}, found {highest:g}; use "
-                f"another selector, or shift the costs",
+                f"another selector, or --cost-scale range",
             ),
             (
                 holds_out and known < 2 * (settings.folds or 5),

@@ -9,7 +9,7 @@ from typing import Any
 
 from s2bl_cli.contract.acts import CHOICES, GREEDY, PLAIN, Act, parse_act
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.objectives.hyperparameters import Hyperparameter, declared_hyperparameters, lam, terms_with
+from s2bl_cli.objectives.hyperparameters import NU, Hyperparameter, declared_hyperparameters, lam, terms_with
 from s2bl_cli.objectives.methods import DEFAULT_METHOD, GRADIENT_LEARNER, METHODS, Method, method_name
 from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Regulariser, Risk
 from s2bl_cli.policies.settings import parse_hidden
@@ -20,6 +20,7 @@ from s2bl_cli.settings import (
     Declaration,
     check_settings,
     flag,
+    low_and_high,
     numbers_in,
     setting,
     setting_faults,
@@ -29,6 +30,7 @@ from s2bl_cli.settings import (
 OPTIMISATION, SELECTION = "Optimisation", "Selection"  # panels of the help
 
 AUTO = "auto"
+KNOWN_RANGE = "known"  # the range of the known rewards
 
 _WHOLE_SEED = Between(0, 2**32 - 1)
 _MOST_POLICIES = 10_000
@@ -99,6 +101,16 @@ class TrainSettings:
     )
     hyperparameters: dict[str, str] = settings_by_name(  # noqa: RUF009 (a field)
         lambda: {name: _hyperparameter_flag(declared) for name, declared in declared_hyperparameters().items()}
+    )
+    cost_scale: str = setting(
+        "range",
+        "Costs that the risk sees; range: scaled from their range to [−1, 0]; none: as in the log",
+        choices=lambda: ("range", "none"),
+    )
+    reward_range: str = setting(
+        KNOWN_RANGE,
+        "Smallest and largest possible reward, for --cost-scale range; known: those of the known rows to learn from",
+        metavar="LOW,HIGH",
     )
     cost_model: str | None = setting(
         None,
@@ -204,7 +216,7 @@ class TrainSettings:
         if faults:
             raise SettingError("; ".join(faults))
         parse_hidden(self.model, self.hidden)
-        _ = self.given_act
+        _ = self.given_act, self.declared_range
         self._fill_in_rest()
         self._check_choices()
 
@@ -258,6 +270,10 @@ class TrainSettings:
                 f"--cost-model is for --risk pseudo or --reg cce, found {self.risk} and {self.reg}",
             ),
             (self.prior is not None and PRIOR not in needs, f"--prior is for --reg lpr, found {self.reg}"),
+            (
+                self.cost_scale == "none" and self.reward_range != KNOWN_RANGE,
+                "--reward-range is for --cost-scale range, found none",
+            ),
         )
 
     def _fill_in_objective(self) -> None:
@@ -418,6 +434,16 @@ class TrainSettings:
     @property
     def selector(self) -> str:
         return self.select or "snips"
+
+    @property
+    def selection_nu(self) -> float:
+        """ν of the estimates to select by: the same for all candidates, so that a grid of ν is compared fairly."""
+        given = self.points.get(NU.name, ())
+        return float(given[0] or 0.0) if len(given) == 1 else float(NU.default or 0.0)
+
+    @property
+    def declared_range(self) -> tuple[float, float] | None:
+        return None if self.reward_range == KNOWN_RANGE else low_and_high("reward_range", self.reward_range)
 
     def step_work(self, features: int, actions: int) -> float:
         """Multiplications of a step's forward pass, for choosing threads."""

@@ -22,10 +22,11 @@ from s2bl_cli.reward_models.logistic import fit_reward_model
 from s2bl_cli.reward_models.reward_model import Floats, RewardModel
 from s2bl_cli.training.batches import Rows
 from s2bl_cli.training.candidates import Candidate, Fold
+from s2bl_cli.training.cost_scale import RAW, CostScale
 from s2bl_cli.training.data import TrainRows
 from s2bl_cli.training.loop import Metrics
 
-DELTA = 0.05  # of the lower bound
+DELTA = 0.05  # of the lower bound, shared by the policies that are tried
 _ROWS_AT_ONCE = 4096
 _CELLS_AT_ONCE = 1 << 24  # rows × policies × actions: 64 MB
 
@@ -34,7 +35,7 @@ class HeldOut(NamedTuple):
     """Predictions of one policy on the held-out rows, the columns of `Result.held_out`: all (rows,)."""
 
     weight: Floats  # π(a|x)/max(ν, p)
-    cost: Floats
+    cost: Floats  # in the unit of the log, as the next two
     model_value: Floats  # Σ_a π(a|x) q̂(x, a), the cost that a model expects of the policy; NaN without a model
     model_logged: Floats  # q̂(x, a) of the logged action; NaN without a model
 
@@ -43,37 +44,44 @@ class HeldOut(NamedTuple):
 class Selector:
     """An estimate, and what it needs."""
 
-    estimate: Callable[[HeldOut], float]
+    estimate: Callable[[HeldOut, float], float]  # from scaled costs and the δ of a bound
     needs_model: bool = False
     largest_cost: float = math.inf  # costs above it are refused
 
-    def __call__(self, held_out: Floats | None) -> float:
-        """From the columns of `HeldOut`. −∞ if no rows are held out."""
-        return self.estimate(HeldOut(*held_out)) if held_out is not None and held_out.size else -math.inf
+    def __call__(self, held_out: Floats | None, scale: CostScale = RAW, tried: int = 1) -> float:
+        """The estimate in the unit of the log's rewards, from the columns of `HeldOut`. −∞ if no rows are held out.
+
+        `tried`: the number of policies of which the best is selected, which a bound allows for.
+        """
+        if held_out is None or not held_out.size:
+            return -math.inf
+        weight, *costs = held_out
+        estimate = self.estimate(HeldOut(weight, *map(scale, costs)), DELTA / tried)
+        return scale.reward(estimate) if estimate > -math.inf else estimate
 
 
-def snips(held_out: HeldOut) -> float:
+def snips(held_out: HeldOut, delta: float) -> float:
     """−Σ cw/Σ w. A policy that gives the held-out actions no weight at all is the worst."""
     total = float(held_out.weight.sum())
     return -float((held_out.cost * held_out.weight).sum()) / total if total > 0 else -math.inf
 
 
-def ips(held_out: HeldOut) -> float:
+def ips(held_out: HeldOut, delta: float) -> float:
     """−mean cw."""
     return -float((held_out.cost * held_out.weight).mean())
 
 
-def dr(held_out: HeldOut) -> float:
+def dr(held_out: HeldOut, delta: float) -> float:
     """−mean(q̂(x, π) + w(c − q̂(x, a)))."""
     return -float((held_out.model_value + held_out.weight * (held_out.cost - held_out.model_logged)).mean())
 
 
-def ls_bound(held_out: HeldOut) -> float:
-    """The 95 % lower bound (exp(λV − ln(1/δ)/n) − 1)/λ of the logarithmic smoothing V, λ = 1/√n; costs ≤ 0."""
+def ls_bound(held_out: HeldOut, delta: float) -> float:
+    """The lower bound (exp(λV − ln(1/δ)/n) − 1)/λ of the logarithmic smoothing V, λ = 1/√n; costs ≤ 0."""
     rows = len(held_out.cost)
     lam = 1 / math.sqrt(rows)
     value = float(np.log1p(lam * held_out.weight * np.maximum(-held_out.cost, 0)).mean()) / lam
-    return (math.exp(lam * value - math.log(1 / DELTA) / rows) - 1) / lam
+    return (math.exp(lam * value - math.log(1 / delta) / rows) - 1) / lam
 
 
 SELECTORS_BY_NAME = {
@@ -89,7 +97,7 @@ class HeldOutPredictions:
     """Predictions of the policies of some folds on their held-out rows, for a selector."""
 
     rows: Callable[[], Iterator[Rows]]
-    nu: Sequence[Sequence[float]]  # (G, C)
+    nu: float
     models: Sequence[RewardModel]  # one per fold, for selectors that need one; else none
     act: Act
     actions: int
@@ -105,7 +113,6 @@ class HeldOutPredictions:
         # All folds are predicted at once. The shorter ones are padded with the part's first row, and cut again.
         index = pad_sequence(list(rows.held_out), batch_first=True)  # (G, rows)
         expected = self._expected_costs(rows, index)
-        nu = rows.p.new_tensor(self.nu).unsqueeze(-1)  # (G, C, 1)
         columns = [rows.p.new_empty(*policies.shape, len(HeldOut._fields), 0)]
         at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // (math.prod(policies.shape) * self.actions)))
         policies.training(False)  # until the next epoch
@@ -117,7 +124,7 @@ class HeldOutPredictions:
             pi = log_policy.exp() if self.act.is_plain else action_probabilities(log_policy, self.act)
             costs = expected[:, None, start : start + at_once].expand_as(pi)
             chosen = action.transpose(2, 3).expand(-1, pi.shape[1], -1, 1)
-            weight = pi.gather(-1, chosen).squeeze(-1) / rows.p[part].unsqueeze(1).maximum(nu)
+            weight = pi.gather(-1, chosen).squeeze(-1) / rows.p[part].unsqueeze(1).clamp(min=self.nu)
             # The true costs, not those that a cost model filled in: held-out rows have theirs.
             cost = rows.true_cost[part].unsqueeze(1).expand_as(weight)
             columns.append(torch.stack([weight, cost, (pi * costs).sum(-1), costs.gather(-1, chosen).squeeze(-1)], 2))
@@ -148,8 +155,10 @@ class Tracker:
         predictions: HeldOutPredictions | None,
         selector: str,
         patience: int | None,
+        scales: Sequence[CostScale],
     ) -> None:
-        self._predictions, self._name = predictions, selector
+        """`scales`: one per fold."""
+        self._predictions, self._name, self._scales = predictions, selector, scales
         self._selector: Selector = SELECTORS.load(selector)
         self._patience = math.inf if patience is None else patience
         self._places = {(g, c): row[c] for g, row in enumerate(stack) for c in range(len(row))}
@@ -173,9 +182,9 @@ class Tracker:
             return
         predicted, state = self._predictions(policies), policies.state()
         for g, c, result in in_training:
-            value = self._selector(predicted[g][c])
+            value = self._selector(predicted[g][c], self._scales[g])
             result.curve.append((epoch, self._name, value))
-            if value > self._selector(result.held_out):
+            if value > self._selector(result.held_out, self._scales[g]):
                 result.tensors = policies.policy_tensors(state, g, c)
                 result.held_out, result.best_epoch = predicted[g][c], epoch
 

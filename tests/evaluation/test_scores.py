@@ -484,7 +484,7 @@ def test_foreign_log_gives_its_file_name_as_the_dataset(run: Callable[..., Any],
     pq.write_table(pq.read_table(log).replace_schema_metadata(None), tmp_path / "clicks.parquet")
     for words in (
         ("mask", "--rho", 1, "clicks.parquet", "-o", "masked.parquet"),
-        ("train", "masked.parquet", "--epochs", 1, "-o", "p.safetensors"),
+        ("train", "masked.parquet", "--reward-range", "0,1", "--epochs", 1, "-o", "p.safetensors"),
         (
             "evaluate",
             "p.safetensors",

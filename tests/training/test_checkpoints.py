@@ -156,7 +156,7 @@ def test_prior_is_fitted_once(log: Path, tmp_path: Path) -> None:
 
 def test_estimate_of_minus_infinity_is_kept(log: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A policy that gives the held-out actions no weight has it, and JSON has no word for it."""
-    monkeypatch.setitem(SELECTORS_BY_NAME, "snips", Selector(lambda held: -math.inf))
+    monkeypatch.setitem(SELECTORS_BY_NAME, "snips", Selector(lambda held, delta: -math.inf))
     settings = train_settings(**SMALL, patience=3, holdout=0.3)
     path = str(tmp_path / "run.checkpoint")
     assert _run(log, settings, Checkpoint(path), 13) is None

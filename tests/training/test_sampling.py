@@ -23,6 +23,7 @@ from s2bl_cli.training.batches import (
     sample,
 )
 from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.cost_scale import RAW
 from s2bl_cli.training.data import TrainingData, TrainRows, count_rows
 
 
@@ -111,7 +112,7 @@ def test_an_epoch_is_as_many_full_batches_as_there_are(rows: int, batch_size: in
             log, ("context", "action", "propensity", "cost", "split"), streamed=False, sample_known=False
         )
     settings = train_settings(batch_size=batch_size)
-    batches = Batches(data, [Fold(0)], [], settings.risk_term, settings.regulariser_term, settings, CPU)
+    batches = Batches(data, [Fold(0)], [RAW], [], settings.risk_term, settings.regulariser_term, settings, CPU)
     assert batches.per_epoch == len(list(batches.epoch(0, 0))) == steps
 
 

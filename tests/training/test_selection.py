@@ -23,6 +23,7 @@ from s2bl_cli.policies.network import network_from
 from s2bl_cli.registry import SELECTORS
 from s2bl_cli.row_hash import uniform_hash
 from s2bl_cli.training.candidates import Candidate, Fold, folds_of
+from s2bl_cli.training.cost_scale import RAW
 from s2bl_cli.training.validation import HeldOut, Tracker
 
 ACTIONS = 3
@@ -65,7 +66,7 @@ BY_HAND = {
 
 @pytest.mark.parametrize("name", SELECTORS.names)
 def test_selector_by_hand(name: str) -> None:
-    assert SELECTORS.load(name).estimate(HELD) == pytest.approx(BY_HAND[name], rel=1e-12)
+    assert SELECTORS.load(name)(np.stack(HELD)) == pytest.approx(BY_HAND[name], rel=1e-12)
 
 
 @pytest.mark.parametrize("name", SELECTORS.names)
@@ -76,14 +77,14 @@ def test_no_rows_are_the_worst(name: str) -> None:
 
 
 def test_policy_that_gives_held_out_actions_no_weight_is_the_worst() -> None:
-    assert SELECTORS.load("snips").estimate(HELD._replace(weight=np.zeros(3))) == -math.inf
+    assert SELECTORS.load("snips")(np.stack(HELD._replace(weight=np.zeros(3)))) == -math.inf
 
 
 @pytest.mark.parametrize("name", SELECTORS.names)
 def test_higher_is_better(name: str) -> None:
     """Lower costs of the same actions are more reward."""
     better = HELD._replace(cost=HELD.cost - 0.25)
-    assert SELECTORS.load(name).estimate(better) > SELECTORS.load(name).estimate(HELD)
+    assert SELECTORS.load(name)(np.stack(better)) > SELECTORS.load(name)(np.stack(HELD))
 
 
 # --- what is held out ---
@@ -289,7 +290,7 @@ class _Script:
     def tracker(self, patience: int | None) -> Tracker:
         script: Any = self
         candidates = [[Candidate(Fold(0), number, {}) for number in range(len(self.values))]]
-        return Tracker(candidates, script.predictions, "snips", patience)
+        return Tracker(candidates, script.predictions, "snips", patience, [RAW])
 
     def run(self, tracker: Tracker) -> list[Any]:
         script: Any = self
@@ -443,7 +444,8 @@ def test_policy_says_what_was_asked_where_its_lineage_has_the_outcome(
 ) -> None:
     policy = train_all(log, **settings, **FEW)[0].policy
     write_policy(policy, str(tmp_path / "p.safetensors"), force=False)
-    kept = read_policy(str(tmp_path / "p.safetensors")).policy.asked
+    kept = dict(read_policy(str(tmp_path / "p.safetensors")).policy.asked)
+    assert kept.pop("reward-range") == "known"
     assert {name: value for name, value in kept.items() if name in asked} == asked
     assert bool(kept) == bool(asked)
 

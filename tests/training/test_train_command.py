@@ -226,26 +226,30 @@ def test_costs_above_zero_are_refused_where_the_formula_has_no_place_for_them(
 ) -> None:
     rows = blobs()
     write_arrays(tmp_path / "log.parquet", replace(rows, cost=rows.cost + 1.5), ACTIONS)
-    ran = run("train", "log.parquet", "--risk", risk, *QUICK, "--quiet")
+    ran = run("train", "log.parquet", "--risk", risk, "--cost-scale", "none", *QUICK, "--quiet")
     if risk in ("ls", "wnll"):
         assert ran.code == 2
         assert ran.stderr == (
-            f"s2bl: log.parquet: --risk {risk} is for costs of at most 0, found 1.5; use another risk, or shift the "
-            "costs\n"
+            f"s2bl: log.parquet: --risk {risk} is for costs of at most 0, found 1.5; use another risk, or --cost-scale "
+            "range\n"
         )
     else:
         assert (ran.code, ran.stderr) == (0, "")
+    scaled = run("train", "log.parquet", "--risk", risk, *QUICK, "--quiet", "-o", "scaled.safetensors")
+    assert (scaled.code, scaled.stderr) == (0, "")
 
 
 def test_selector_for_rewards_refuses_costs(run: Callable[..., Any], tmp_path: Path) -> None:
     rows = blobs()
     write_arrays(tmp_path / "log.parquet", replace(rows, cost=rows.cost + 1), ACTIONS)
-    ran = run("train", "log.parquet", "--lam", "1,2", "--select", "ls-bound", *QUICK)
+    words = ("train", "log.parquet", "--lam", "1,2", "--select", "ls-bound", *QUICK)
+    ran = run(*words, "--cost-scale", "none")
     assert ran.code == 2
     assert ran.stderr == (
-        "s2bl: log.parquet: --select ls-bound is for costs of at most 0, found 1; use another selector, or shift the "
-        "costs\n"
+        "s2bl: log.parquet: --select ls-bound is for costs of at most 0, found 1; use another selector, or "
+        "--cost-scale range\n"
     )
+    assert run(*words).code == 0
 
 
 # --- presets ---

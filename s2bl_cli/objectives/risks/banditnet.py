@@ -40,6 +40,7 @@ TRANSLATION = Hyperparameter(
     "mean",
     {"mean": _mean, "auto": _over_the_range},
     searched=("auto",),
+    is_cost=True,
 )
 
 RISK = Risk("mean_S((c−t)·π/max(ν,p))", banditnet, (NU, TRANSLATION))
