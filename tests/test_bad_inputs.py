@@ -181,6 +181,7 @@ PROPENSITY, COST = (
     "cost must be finite, or null if it is missing (polars: fill_nan(None))",
 )
 NEWER = ("contract version 2", "reads up to 1", "upgrade s2bl")
+NEWER_POLICY = ("contract version 3", "reads up to 2", "upgrade s2bl")
 NEWER_SCORES = (f"contract version {VERSIONS[KIND_SCORES] + 1}", f"reads up to {VERSIONS[KIND_SCORES]}", "upgrade s2bl")
 DAMAGED_LINEAGE = ("its lineage is damaged", "settings do not map option names to plain values", "make the file again")
 DAMAGED_FOOTER = ("is a damaged Parquet file", "the row counts in its footer are inconsistent", "copy or make it again")
@@ -219,7 +220,7 @@ BAD_FILES = [
     BadFile("a policy", "scores", other(POLICY), (NOT_PARQUET, "looks like a policy"), {"inspect": None}),
     # Of a later contract
     BadFile("newer", "log", document(LOG, version=2), NEWER),
-    BadFile("newer", "policy", document(POLICY, version=2), NEWER),
+    BadFile("newer", "policy", document(POLICY, version=3), NEWER_POLICY),
     BadFile("newer", "scores", document(SCORES, version=VERSIONS[KIND_SCORES] + 1), NEWER_SCORES),
     BadFile("no JSON", "log", document(LOG, version=NAN), ("document is not JSON", "make the file again")),
     BadFile("no JSON", "policy", document(POLICY, version=NAN), ("document is not JSON", "make the file again")),

@@ -34,7 +34,7 @@ def context_hashes(context: npt.NDArray[np.generic]) -> Hashes:
 
 
 def row_hashes(contexts: Hashes, action: npt.NDArray[np.int32], propensity: npt.NDArray[np.float32]) -> Hashes:
-    """Of context, action and propensity: the row without its feedback, which `mask` hides."""
+    """Of context, action and propensity: of the row without its feedback, which `mask` hides."""
     decision = (action.astype(np.uint64) << np.uint64(32)) | propensity.view(np.uint32).astype(np.uint64)
     return mixed(contexts ^ mixed(decision + _START))
 

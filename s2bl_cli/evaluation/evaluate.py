@@ -36,8 +36,6 @@ from s2bl_cli.metrics.sample import ScoredPolicy
 from s2bl_cli.registry import GAINS, METRICS
 from s2bl_cli.settings import recorded, recorded_changes
 
-_FEW_CLUSTERS = 30  # standard errors of fewer are uncertain themselves
-
 Progress = Callable[[str, int, str], AbstractContextManager[Advance]]
 
 
@@ -103,8 +101,6 @@ def score_on_log(
             f"{log.name}: {fault}: if a missing reward means 0, estimates from the known rows are wrong; write 0 where "
             f"nothing happened, or declare by --reward-range that 0 is impossible"
         )
-    if rows.sample.cluster is not None and rows.sample.known_units < _FEW_CLUSTERS:
-        concerns = (*concerns, f"only {rows.sample.known_units} clusters have feedback")
     columns = {column.name: column for metric in metrics for column in (*metric.needs, *metric.uses)}
     with progress(f"scoring on {log.name}", rows.sample.rows, "rows") as advance:
         seen = SeenByPolicies(candidates)

@@ -34,6 +34,7 @@ def verdict(
     truncated_share: float,
     unsupported_share: float,
     concerns: tuple[str, ...] = (),
+    unit: str = "row",
 ) -> tuple[int, str]:
     """The verdict on values from the log, with the worst reasons. `rows` are the known ones, `heavy_rows` the effective
     sample size of the squared weights: if it is small, the effective sample size itself is uncertain.
@@ -47,8 +48,8 @@ def verdict(
     weight = f"the mean weight is {mean_weight.value:.3f} where 1 is expected ({z:.1f} standard errors)"
     causes = "propensities may be wrong, the policy trained on these rows, or actions never logged"
     unsupported = f"{unsupported_share:.1%} of its choices are of actions that the logging policy does not take"
-    few = f"only {carrying:,.0f} rows carry the estimate" if carrying else "all known rows have the same reward"
-    dominated = f"one row has {largest_share:.0%} of the variance of the estimate"
+    few = f"only {carrying:,.0f} {unit}s carry the estimate" if carrying else "all known rows have the same reward"
+    dominated = f"one {unit} has {largest_share:.0%} of the variance of the estimate"
     reasons = [
         *((CAUTION, True, concern) for concern in concerns),
         (UNRELIABLE, ess < 30, f"effective sample size only {ess:,.1f} of {rows:,}"),
@@ -145,6 +146,7 @@ def _verdict(policy: ScoredPolicy) -> Estimate:
         _share(policy.sample.p < policy.nu).value,
         _share(policy.values(UNSUPPORTED)).value if policy.has(UNSUPPORTED) else 0.0,
         policy.concerns,
+        unit="row" if policy.sample.cluster is None else "cluster",
     )
     sensitivity = policy.once(gamma)
     if sensitivity is not None and sensitivity.value > 1:

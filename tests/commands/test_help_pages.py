@@ -61,7 +61,7 @@ def test_whole_help_has_every_option_once(verb: str) -> None:
 def test_panels_of_train_are_in_order() -> None:
     assert re.findall(r"^(\S.*):$", help_of("train", "--help"), re.MULTILINE) == [
         "Examples", "Arguments", "Common options", "Objective and model", "Optimisation", "Selection",
-        "Checkpoints and resources", "Input columns", "Run",
+        "Test rows", "Checkpoints and resources", "Input columns", "Run",
     ]  # fmt: skip
 
 

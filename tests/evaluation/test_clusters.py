@@ -1,5 +1,6 @@
 """Rows of one cluster are not independent: standard errors, intervals, bootstrap and folds go by clusters."""
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -82,7 +83,7 @@ def test_few_clusters_have_wider_intervals() -> None:
 def test_bounds_for_independent_rows_are_left_out(run: Run, tmp_path: Path) -> None:
     write_arrays(tmp_path / "log.parquet", _repeated(blobs(100, test_rows=0), 3), 3)
     table_policy(tmp_path / "p.safetensors", GOOD)
-    words = ("--metrics", "ix,ls,ips,bound", "--interval", "bernstein")
+    words = ("--metrics", "ix,ls,ips,bound", "--interval", "bernstein", "--reward-range", "0,1")
     assert run("evaluate", "p.safetensors", "--logs", "log.parquet", *words).code == 0
     rows = {name: row for (name, _), row in _rows(tmp_path / "scores.parquet").items() if not name.endswith("us")}
     assert {name: rows[name]["interval"] for name in ("ix", "ls", "ips")} == {"ix": None, "ls": None, "ips": "normal"}
@@ -130,13 +131,17 @@ def test_clustered_intervals_cover_and_others_do_not() -> None:
 
 
 def test_the_verdict_counts_clusters(run: Run, tmp_path: Path) -> None:
-    """Feedback of 20 users is little, however many rows they have."""
+    """Feedback of 20 users is little, however many rows they have. As 1,000 rows, it would be reliable."""
     rows = _repeated(blobs(20, test_rows=0), 50)
     write_arrays(tmp_path / "log.parquet", rows, 3)
     table_policy(tmp_path / "p.safetensors", GOOD)
-    ran = run("evaluate", "p.safetensors", "--logs", "log.parquet", "--metrics", "snips,health")
+    words = ("evaluate", "p.safetensors", "--logs", "log.parquet", "--metrics", "snips,health", "--force")
+    ran = run(*words)
     assert "log.parquet: scored on all 1,000 rows, all with feedback, labels, 20 clusters\n" in ran.stderr
-    assert "caution: only 20 clusters have feedback" in _rows(tmp_path / "scores.parquet")["health", None]["note"]
+    note = _rows(tmp_path / "scores.parquet")["health", None]["note"]
+    assert re.fullmatch(r"unreliable: only \d clusters carry the estimate", note)
+    assert run(*words, "--cluster-column", "").code == 0
+    assert _rows(tmp_path / "scores.parquet")["health", None]["note"].startswith("reliable: ")
 
 
 def test_a_single_cluster_is_refused(run: Run, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from s2bl_cli.registry import ESTIMATORS, GAINS
 
 Run = Callable[..., Any]
 
-BIASED = ("ix", "ls")  # no interval of their own, so none of a difference
+BIASED = ("ix", "ls", "dm")  # no interval of their own, so none of a difference
 
 
 def _rows(path: Path, policy: str = "p.safetensors") -> dict[str, dict[str, Any]]:

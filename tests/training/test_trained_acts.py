@@ -264,7 +264,7 @@ def test_named_methods_keep_the_softmax(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("method", ["dm", "dm-s2bl"])
 def test_direct_methods_take_the_best_action(run: Run, tmp_path: Path, method: str) -> None:
-    """Their logits are expected rewards, whose softmax is nearly uniform."""
+    """Their logits are expected rewards, not log-probabilities."""
     write_arrays(tmp_path / "log.parquet", blobs(600, test_rows=200), 3)
     assert run("train", "log.parquet", "--method", method, "-o", "p.safetensors").code == 0
     policy = read_policy("p.safetensors").policy
@@ -272,5 +272,5 @@ def test_direct_methods_take_the_best_action(run: Run, tmp_path: Path, method: s
     assert run("evaluate", "p.safetensors", "--logs", "log.parquet").code == 0
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
     values = {row["metric"]: row["value"] for row in table.to_pylist() if row["policy"] == "p.safetensors"}
-    assert values["accuracy"] == values["argmax-accuracy"] > values["sampled-accuracy"] + 0.05
+    assert values["accuracy"] == values["argmax-accuracy"] != values["sampled-accuracy"]
     assert train(tmp_path / "log.parquet", method=method, act="temperature=0.1").acts == parse_act("temperature=0.1")
