@@ -21,7 +21,7 @@ from s2bl_cli.policies.network import network_from
 from s2bl_cli.training import acting
 from s2bl_cli.training.acting import _TERMS, AUTO_ACTS, best_act
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.validation import SELECTORS_BY_NAME, HeldOut
+from s2bl_cli.training.validation import DELTA, SELECTORS_BY_NAME, HeldOut
 
 Run = Callable[..., Any]
 
@@ -51,7 +51,9 @@ def test_train_says_how_a_policy_acts_and_its_command_can_be_repeated(run: Run, 
     words = again[1 : again.index("-o")]
     words[words.index("1-make-logs.parquet")] = "log.parquet"
     assert run(*words, "-o", "again.safetensors").code == 0
-    assert (tmp_path / "p.safetensors").read_bytes() == (tmp_path / "again.safetensors").read_bytes()
+    first, second = (read_policy(f"{name}.safetensors").policy for name in ("p", "again"))
+    assert (first.acts, first.lineage) == (second.acts, second.lineage)
+    assert all(np.array_equal(first.tensors[name], second.tensors[name]) for name in first.tensors)
 
 
 @pytest.mark.parametrize(
@@ -151,7 +153,7 @@ def test_noise_within_clusters_counts(tmp_path: Path) -> None:
 def test_the_terms_of_a_selector_are_the_selector(name: str) -> None:
     rng = np.random.default_rng(0)
     held_out = HeldOut(rng.exponential(1, 50), -rng.random(50), -rng.random(50), -rng.random(50))
-    assert _TERMS[name](held_out).estimate.value == pytest.approx(SELECTORS_BY_NAME[name].estimate(held_out))
+    assert _TERMS[name](held_out).estimate.value == pytest.approx(SELECTORS_BY_NAME[name].estimate(held_out, DELTA))
 
 
 @pytest.mark.parametrize("how", [{}, {"holdout": 0.3}, {"folds": 3}, {"select": "dr", "lam": "1,2"}, {"patience": 2}])
@@ -197,7 +199,7 @@ def test_the_act_is_chosen_on_rows_that_were_not_learned_from(tmp_path: Path, mo
     assert chosen == [([0.25] * 4, known.sum()), ([0.25], held_out.sum())]
 
 
-@pytest.mark.parametrize("selector", SELECTORS_BY_NAME)
+@pytest.mark.parametrize("selector", ["snips", "ips", "dr"])  # ls-bound is corrected for the number of candidates
 def test_the_softmax_has_the_estimate_that_its_candidate_was_selected_by(
     tmp_path: Path, selector: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
