@@ -197,24 +197,6 @@ ESTIMATORS = Registry(
     },
 )
 
-# Of every estimator whose scores are asked for, unless `evaluate --compare-to none`: nothing to choose by --metrics.
-GAINS = Registry(
-    "gain",
-    {
-        **{
-            f"{name}-gain": Entry("metrics.gains:METRICS", f"{name} less that of the baseline, with its interval")
-            for name in ESTIMATORS.names
-        },
-        **{
-            f"{name}-gain-simultaneous": Entry(
-                "metrics.gains:METRICS", f"{name}-gain, its interval corrected for the number of policies"
-            )
-            for name in ESTIMATORS.names
-        },
-        "better": Entry("metrics.gains:METRICS", "1 better than the baseline, 0 not shown to be, -1 worse"),
-    },
-)
-
 DIVERGENCES = Registry(
     "divergence",
     {

@@ -107,7 +107,7 @@ SCORES = (
 PREPARATIONS = {
     "make-logs": (write_customers,),
     "mask": (LOGS,),
-    "train": (*MASKED, "s2bl mask --rho 0.2 logs.parquet"),
+    "train": (*MASKED, "s2bl mask --rho 0.2 logs.parquet", write_clicks, "python sample_data/clicks.py"),
     "evaluate": (
         *MASKED,
         *(

@@ -28,12 +28,12 @@ from s2bl_cli.evaluation.row_pass import Advance, write_columns
 from s2bl_cli.evaluation.selection import SelectedRows, select_rows, with_declared_range
 from s2bl_cli.evaluation.settings import EvaluateSettings
 from s2bl_cli.evaluation.unseen_rows import SeenByPolicies, trained_on, with_test_rows
+from s2bl_cli.metrics import gains
 from s2bl_cli.metrics.estimate import BOOTSTRAP, Estimate, IntervalSettings, intervals
-from s2bl_cli.metrics.gains import BETTER
 from s2bl_cli.metrics.metric import BOUND, HEALTH, LABELS, VALUE, Metric
 from s2bl_cli.metrics.missing_feedback import mismatch, one_sided
 from s2bl_cli.metrics.sample import ScoredPolicy
-from s2bl_cli.registry import GAINS, METRICS
+from s2bl_cli.registry import METRICS
 from s2bl_cli.settings import recorded, recorded_changes
 
 Progress = Callable[[str, int, str], AbstractContextManager[Advance]]
@@ -124,7 +124,11 @@ def score_on_log(
     for i in sorted(scored, key=lambda i: candidates[i] is not baseline):
         scores[i] = list(policy_scores(candidates[i], scored.pop(i), metrics, log, rows.split, interval, compared))
     evaluation.scores += [score for i in sorted(scores) for score in scores[i]]
-    if compared is not None and compared.number > 1 and any(score.metric == BETTER for score in evaluation.scores):
+    if (
+        compared is not None
+        and compared.number > 1
+        and any(score.metric == gains.BETTER for score in evaluation.scores)
+    ):
         evaluation.scored_rows[-1] += f"; gains corrected for {compared.number} policies"
 
 
@@ -165,7 +169,7 @@ def policy_scores(
         made_intervals = intervals([estimate for _, estimate in group], settings)
         for (name, estimate), interval in zip(group, made_intervals, strict=True):
             score = Score(
-                **(gain_facts if name in GAINS.names else facts),
+                **(gain_facts if name in gains.NAMES else facts),
                 log=log.base_name,
                 log_sha256=log.sha256,
                 split=split,

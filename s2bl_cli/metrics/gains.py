@@ -11,7 +11,7 @@ Noise that both estimates share cancels, because the standard error is that of t
 `evaluate` computes them; this file declares how they are shown.
 """
 
-from s2bl_cli.metrics.metric import GAIN, PLAIN, Metric, by_name
+from s2bl_cli.metrics.metric import GAIN, PLAIN, Metric
 from s2bl_cli.registry import ESTIMATORS
 
 SINGLE, SIMULTANEOUS = "-gain", "-gain-simultaneous"  # after the estimator's name
@@ -19,24 +19,14 @@ BETTER = "better"
 VERDICTS = {1: "better", 0: "not shown to be better", -1: "worse"}
 
 
-def _gain(estimator: Metric, suffix: str, words: str) -> Metric:
-    short = estimator.short_title
-    return Metric(
-        estimator.name + suffix,
-        f"Gain over the baseline by {short}{words}",
-        PLAIN,
-        "high",
-        GAIN,
-        lambda policy: (),
-        short_title=f"{short} gain{words}",
-    )
+NAMES = (*(name + suffix for name in ESTIMATORS.names for suffix in (SINGLE, SIMULTANEOUS)), BETTER)
 
 
-METRICS = by_name(
-    *(
-        _gain(ESTIMATORS.load(name), suffix, words)
-        for name in ESTIMATORS.names
-        for suffix, words in ((SINGLE, ""), (SIMULTANEOUS, ", simultaneous"))
-    ),
-    Metric(BETTER, "Better than the baseline", PLAIN, None, GAIN, lambda policy: ()),
-)
+def gain_metric(name: str) -> Metric:
+    """How a gain is shown, by its name."""
+    if name == BETTER:
+        return Metric(BETTER, "Better than the baseline", PLAIN, None, GAIN, lambda policy: ())
+    words = ", simultaneous" if name.endswith(SIMULTANEOUS) else ""
+    short = ESTIMATORS.load(name.removesuffix(SIMULTANEOUS).removesuffix(SINGLE)).short_title
+    title = f"Gain over the baseline by {short}{words}"
+    return Metric(name, title, PLAIN, "high", GAIN, lambda policy: (), short_title=f"{short} gain{words}")

@@ -1,6 +1,7 @@
 """How a metric is shown: its title, its unit and whether higher is better. An unknown metric is a plain number."""
 
 from s2bl_cli import registry
+from s2bl_cli.metrics import gains
 from s2bl_cli.metrics.health import VERDICTS
 from s2bl_cli.metrics.metric import DIVERGENCE, PERCENT, PLAIN, Metric, Unit
 
@@ -22,10 +23,11 @@ HEALTH_ROWS = tuple(name for name in registry.HEALTH.names if name != WEIGHT_SHA
 
 
 def quantity(metric: str) -> Metric:
-    for table in (registry.METRICS, registry.GAINS):
-        if metric in table.names:
-            known: Metric = table.load(metric)
-            return known
+    if metric in registry.METRICS.names:
+        known: Metric = registry.METRICS.load(metric)
+        return known
+    if metric in gains.NAMES:
+        return gains.gain_metric(metric)
     is_accuracy = metric.endswith("-accuracy")
     return Metric(
         metric,

@@ -23,6 +23,7 @@ from s2bl_cli.contract.scores import BIN, LOGGING_POLICY, read_scores
 from s2bl_cli.evaluation import row_pass
 from s2bl_cli.evaluation.row_pass import PolicyBank
 from s2bl_cli.evaluation.settings import EvaluateSettings
+from s2bl_cli.metrics import gains
 from s2bl_cli.metrics.divergences import divergence_limit, estimator_error_bound, risk_bound
 from s2bl_cli.metrics.estimate import Estimate
 from s2bl_cli.metrics.health import (
@@ -38,7 +39,7 @@ from s2bl_cli.metrics.health import (
 from s2bl_cli.metrics.sample import KL, PI, REVERSE_KL, UNSUPPORTED, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
 from s2bl_cli.policies.acting import action_probabilities
 from s2bl_cli.policies.network import build_network, network_from, network_tensors
-from s2bl_cli.registry import ESTIMATORS, GAINS, HEALTH, LABEL_METRICS, METRIC_GROUPS, METRICS
+from s2bl_cli.registry import ESTIMATORS, HEALTH, LABEL_METRICS, METRIC_GROUPS, METRICS
 
 Run = Callable[..., Any]
 
@@ -557,7 +558,7 @@ def test_a_log_with_everything_gives_every_metric(run: Run, tmp_path: Path) -> N
     assert run("evaluate", "uniform", "--logs", "log.parquet", *words).code == 0
     table, _ = read_scores([str(tmp_path / "scores.parquet")])
     rows = [row for row in table.to_pylist() if row["policy"] == "uniform"]
-    assert {row["metric"] for row in rows} == {*METRICS.names, *GAINS.names}
+    assert {row["metric"] for row in rows} == {*METRICS.names, *gains.NAMES}
     assert all(math.isfinite(row["value"]) for row in rows)
     for row in rows:
         assert (row["interval"] in (None, BIN)) == (row["level"] is None)

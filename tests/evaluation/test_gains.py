@@ -13,8 +13,9 @@ from score_fixtures import settings_of
 from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.scores import LOGGING_POLICY, read_scores
 from s2bl_cli.evaluation import comparison
+from s2bl_cli.metrics import gains
 from s2bl_cli.metrics.estimate import Estimate, IntervalSettings, Terms, difference, intervals, standard_error
-from s2bl_cli.registry import ESTIMATORS, GAINS
+from s2bl_cli.registry import ESTIMATORS
 
 Run = Callable[..., Any]
 
@@ -145,7 +146,7 @@ def test_gains_by_hand(run: Run, tmp_path: Path) -> None:
     assert (gain["level"], gain["interval"], gain["note"]) == (0.95, "normal", "over logging-policy")
     assert settings_of(gain)["baseline"] == LOGGING_POLICY
     assert "baseline" not in settings_of(scores["ips"])
-    assert not set(_rows(tmp_path / "scores.parquet", LOGGING_POLICY)) & set(GAINS.names)
+    assert not set(_rows(tmp_path / "scores.parquet", LOGGING_POLICY)) & set(gains.NAMES)
 
 
 @pytest.mark.parametrize("known", [1.0, 0.5])
@@ -284,6 +285,14 @@ def test_the_logging_policy_has_a_dr_value_whether_its_distribution_is_stored_or
 
 
 # --- report ---
+
+
+@pytest.mark.parametrize("name", gains.NAMES)
+def test_every_gain_describes_itself(name: str) -> None:
+    metric = gains.gain_metric(name)
+    assert (metric.name, metric.group) == (name, "gain")
+    assert metric.better == (None if name == "better" else "high")
+    assert ("simultaneous" in metric.title) == name.endswith("-simultaneous")
 
 
 def test_report_reads_scores_with_gains_as_before_and_shows_gains_by_name(run: Run, tmp_path: Path) -> None:

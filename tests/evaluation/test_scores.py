@@ -24,11 +24,12 @@ from s2bl_cli.errors import ContractError
 from s2bl_cli.evaluation.candidates import LOGGING_CANDIDATE, of_policy
 from s2bl_cli.evaluation.evaluate import Evaluation, score_on_log
 from s2bl_cli.evaluation.settings import EvaluateSettings
+from s2bl_cli.metrics import gains
 from s2bl_cli.metrics.health import WEIGHT_EDGES
 from s2bl_cli.metrics.metric import Metric
 from s2bl_cli.metrics.row_parts import PARTS
 from s2bl_cli.metrics.sample import CORRECT, SAMPLED, Column, LogBatch, LoggedSample, PolicyBatch, ScoredPolicy
-from s2bl_cli.registry import GAINS, LABEL_METRICS, METRIC_GROUPS, METRICS
+from s2bl_cli.registry import LABEL_METRICS, METRIC_GROUPS, METRICS
 
 # --- metrics ---
 
