@@ -121,7 +121,9 @@ def _contexts(log: Log, rows: SelectedRows, sampled: Ints) -> npt.NDArray[np.gen
     return context
 
 
-def _dependence(probability: npt.NDArray[np.float32], known: npt.NDArray[np.bool_], cluster: Ints | None) -> str | None:
+def _dependence(
+    probability: npt.NDArray[np.float32], known: npt.NDArray[np.bool_], cluster: Ints | None = None
+) -> str | None:
     """Whether a model of (x, a) predicts what is known better than the plain rate does, on rows it has not seen.
 
     Were feedback missing completely at random, the held-out log-likelihood could not gain in expectation. So a
