@@ -518,7 +518,7 @@ def test_scores_file_has_one_row_a_policy_log_and_metric(run: Callable[..., Any]
     # Without gamma, which is of missing feedback, and a bound, which is of a declared range; with the accuracies of two
     # classes and the shares of the bins. The rows are too few for parts.
     own = len(METRICS.names) - 6 + 2 + len(WEIGHT_EDGES)
-    assert len(keys) == len(set(keys)) == 2 * (3 * own + 2 * len(GAINS.names))
+    assert len(keys) == len(set(keys)) == 2 * (3 * own + 2 * len(gains.NAMES))
     logging = table.filter(pa.compute.equal(table["method"], LOGGING_POLICY))
     assert {(row["log"], settings_of(row)["dataset"]) for row in logging.to_pylist()} == {
         ("a.parquet", "a"),
