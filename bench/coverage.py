@@ -29,7 +29,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from s2bl_cli.evaluation.fitted_models import _dependence
+from s2bl_cli.metrics.dependence import dependence
 from s2bl_cli.metrics.estimate import (
     Interval,
     IntervalSettings,
@@ -252,7 +252,7 @@ class Logs:
         for (x, a, _, known), fold, seed in self._each():
             settings = RewardModelSettings(folds=FOLDS, seed=seed)
             context = self.world.features[x]
-            model = cross_fit_observation(context, a, known, fold, self.world.actions, settings, nonlinear=True)
+            model = cross_fit_observation(context, a, known, fold, self.world.actions, settings)
             made.append(model.probability(context, a, fold).astype(float))
         return made
 
@@ -298,7 +298,7 @@ class Replication:
         self.is_mismatch = fault is not None and world.modelled
         concerns = [fault, one_sided(sample)]
         if seen is not None and not world.modelled:
-            concerns.append(_dependence(seen, known))
+            concerns.append(dependence(world.features[x], a, known, self.user))
         judged = ScoredPolicy(sample, policy.columns, concerns=tuple(filter(None, concerns)))
         (verdict,) = METRICS.load("health").compute(judged)
         self.verdict = int(verdict.value)

@@ -17,18 +17,17 @@ from s2bl_cli.contract.logs.reading import Log, all_faults_reported
 from s2bl_cli.errors import RunError
 from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.evaluation.settings import EvaluateSettings
-from s2bl_cli.metrics.estimate import mean_estimate
+from s2bl_cli.metrics.dependence import dependence
 from s2bl_cli.metrics.metric import VALUE, Metric
 from s2bl_cli.metrics.sample import VALUE_HAT, numbered
 from s2bl_cli.reward_models.logistic import cross_fit
-from s2bl_cli.reward_models.observation_model import ObservationModel, cross_fit_observation, log_likelihood
+from s2bl_cli.reward_models.observation_model import ObservationModel, cross_fit_observation
 from s2bl_cli.reward_models.reward_model import RewardModel, assign_folds
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
 SAMPLE_BYTES = 128 << 20
-_MISSINGNESS_ROWS = 20_000  # sampled for the model of missingness
+_MISSINGNESS_ROWS = 20_000  # sampled for the test or the model of missingness
 _MAX_WEIGHTS = 1 << 28  # folds × actions × features: a gigabyte
-_SURPRISE = 2.326  # the normal distribution's 99 % quantile
 
 Ints = npt.NDArray[np.int64]
 _NO_ROWS: Ints = np.empty(0, np.int64)
@@ -47,10 +46,7 @@ class FittedModels:
 def fit_models(
     log: Log, rows: SelectedRows, metrics: Sequence[Metric], settings: EvaluateSettings, device: torch.device
 ) -> FittedModels:
-    """What the metrics need: a pass over the contexts for the sample, then the fits. Without anything to fit, no pass.
-
-    The model that tests whether missingness depends on anything is linear; one that weights rows may be nonlinear.
-    """
+    """What the metrics need: a pass over the contexts for the sample, then the fits. Without any, there is no pass."""
     sample = rows.sample
     known = int(sample.known.sum())
     folds = min(settings.model_folds, max(2, sample.known_units))
@@ -67,7 +63,8 @@ def fit_models(
     sampled = np.union1d(reward_rows, seen_rows)
     if not len(sampled):
         return FittedModels(fold, None, None, None)
-    if folds * log.spec.actions * log.spec.context.features > _MAX_WEIGHTS:
+    is_fitted = with_reward or settings.missing_model
+    if is_fitted and folds * log.spec.actions * log.spec.context.features > _MAX_WEIGHTS:
         raise RunError(
             f"{log.name}: a reward model of {log.spec.actions:,} actions and {log.spec.context.features:,} features in "
             f"{folds} folds is more than memory should hold; use fewer --model-folds, or --metrics ips,snips,health"
@@ -87,21 +84,14 @@ def fit_models(
     if with_missingness:
         seen_context = context[np.searchsorted(sampled, seen_rows)]
         action, is_known, seen_fold = sample.action[seen_rows], sample.known[seen_rows], fold[seen_rows]
-        observation = cross_fit_observation(
-            seen_context,
-            action,
-            is_known,
-            seen_fold,
-            sample.actions,
-            model_settings,
-            device,
-            nonlinear=settings.missing_model,
-        )
-        cluster = None if sample.cluster is None else numbered(sample.cluster[seen_rows])
-        warning = _dependence(observation.probability(seen_context, action, seen_fold), is_known, cluster)
-    if settings.missing_model:
-        return FittedModels(fold, reward, observation, None)
-    return FittedModels(fold, reward, None, warning)
+        if settings.missing_model:
+            observation = cross_fit_observation(
+                seen_context, action, is_known, seen_fold, sample.actions, model_settings, device
+            )
+        else:
+            cluster = None if sample.cluster is None else numbered(sample.cluster[seen_rows])
+            warning = dependence(seen_context, action, is_known, cluster, settings.seed)
+    return FittedModels(fold, reward, observation, warning)
 
 
 def _drawn(rng: np.random.Generator, rows: Ints, at_most: int) -> Ints:
@@ -119,21 +109,3 @@ def _contexts(log: Log, rows: SelectedRows, sampled: Ints) -> npt.NDArray[np.gen
             context[first:last] = log_arrays(batch, log.spec).context[places[first:last] - start]
             start += batch.num_rows
     return context
-
-
-def _dependence(
-    probability: npt.NDArray[np.float32], known: npt.NDArray[np.bool_], cluster: Ints | None = None
-) -> str | None:
-    """Whether a model of (x, a) predicts what is known better than the plain rate does, on rows it has not seen.
-
-    Were feedback missing completely at random, the held-out log-likelihood could not gain in expectation. So a
-    gain that is 2.3 standard errors above 0 comes up by chance in at most about 1 % of logs.
-    """
-    plain = np.full(len(known), known.mean())
-    gain = mean_estimate(log_likelihood(probability, known) - log_likelihood(plain, known), cluster=cluster)
-    if not gain.stderr or gain.value / gain.stderr <= _SURPRISE:
-        return None
-    return (
-        f"which rows have feedback depends on context or action (held-out log-likelihood gain {gain.value:.2g} "
-        f"per row, {gain.value / gain.stderr:.0f} standard errors)"
-    )

@@ -688,7 +688,7 @@ def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: 
     ran = run(*words, "-o", "off.parquet")
     assert ran.code == 0
     assert ran.stderr.startswith(
-        "warning: log.parquet: which rows have feedback depends on context or action (held-out"
+        "warning: log.parquet: which rows have feedback depends on context or action (test statistic "
     )
     assert ran.stderr.endswith("estimates from the known rows may be biased; use --missing-model\n")
     off = _values(tmp_path / "off.parquet", "uniform")
@@ -706,6 +706,25 @@ def test_missingness_that_depends_on_the_context_is_warned_of_and_repaired(run: 
     # One λ for known rows and predictions: with two, predictions would explain less of the terms.
     errors = {row["metric"]: row["stderr"] for row in rows if row["policy"] == "uniform"}
     assert errors["lse"] == pytest.approx(errors["ips"], rel=0.002)
+
+
+def test_missingness_that_no_linear_model_predicts_is_warned_of_and_repaired(run: Run, tmp_path: Path) -> None:
+    """Rewards and answers are both more probable for a large |x₀|, 0.1 to 0.9. The value is 0.53, the mean of these
+    probabilities, and 0.66 among the known rows."""
+    rng = np.random.default_rng(0)
+    x, a = rng.standard_normal((8000, 4)).astype(np.float32), rng.integers(0, 2, 8000)
+    chance = np.clip(0.1 + 0.6 * np.abs(x[:, 0]), 0, 0.9)
+    cost = np.where(rng.random(8000) < chance, -(rng.random(8000) < chance).astype(float), np.nan)
+    write_arrays(tmp_path / "log.parquet", arrays_of(x, a, np.full(8000, 0.5), cost), 2)
+    words = ("evaluate", "uniform", "--logs", "log.parquet", "--metrics", "dr,health", "--quiet", "--force")
+    ran = run(*words)
+    assert "which rows have feedback depends on context or action" in ran.stderr
+    off = _values(tmp_path / "scores.parquet", "uniform")
+    assert (off["dr"], off["health"]) == (pytest.approx(0.66, abs=0.02), CAUTION)
+    ran = run(*words, "--missing-model")
+    assert (ran.code, ran.stderr) == (0, "")
+    mended = _values(tmp_path / "scores.parquet", "uniform")
+    assert (mended["dr"], mended["health"]) == (pytest.approx(chance.mean(), abs=0.02), RELIABLE)
 
 
 def test_a_model_of_missingness_that_does_not_fit_is_warned_of(run: Run, tmp_path: Path) -> None:
