@@ -72,7 +72,7 @@ def cross_fit_observation(
     settings: RewardModelSettings | None = None,
     device: torch.device = CPU,
 ) -> ObservationModel:
-    """Rows with and without feedback in. Of several models, the one with the highest held-out likelihood."""
+    """Rows with and without feedback in. The model with the highest held-out likelihood out."""
     settings = settings or RewardModelSettings()
     best, highest = None, -np.inf
     for features in (None, RandomFeatures(context, _HIDDEN, settings.seed, device)):
