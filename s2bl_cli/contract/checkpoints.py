@@ -32,7 +32,7 @@ from s2bl_cli.contract.tensor_files import Tensors, read_tensors, write_tensors
 from s2bl_cli.errors import ContractError, one_line
 
 REMEDY = "drop --resume to start over"
-_HELD_OUT_COLUMNS = 4
+_HELD_OUT_COLUMNS = 5
 
 Content = dict[str, Any]
 

@@ -18,7 +18,8 @@ from s2bl_cli.settings import MANY, Between, flag, number_text
 
 Costs = npt.NDArray[np.floating[Any]]
 Values = dict[str, float | None]  # by name; None: off
-FromCosts = Callable[[Costs], tuple[float | None, ...]]  # None: the learner finds it
+# From the costs and weights of the known rows. None: the learner finds it.
+FromCosts = Callable[[Costs, Costs], tuple[float | None, ...]]
 
 
 @dataclass(frozen=True)
@@ -52,9 +53,9 @@ class Hyperparameter:
         broken = [point for point in points if not isinstance(point, str) and not self.rule.admits(point)]
         return f"{flag(self.name)} must be {self.rule}, found {broken[0]:g}" if broken else None
 
-    def numbers(self, point: float | str | None, costs: Costs) -> tuple[float | None, ...]:
-        """A word as the numbers it stands for, given the known costs; a number as itself."""
-        return self.words[point](costs) if isinstance(point, str) else (point,)
+    def numbers(self, point: float | str | None, costs: Costs, weights: Costs) -> tuple[float | None, ...]:
+        """A word as the numbers it stands for, given the known costs and their weights; a number as itself."""
+        return self.words[point](costs, weights) if isinstance(point, str) else (point,)
 
     @property
     def default_text(self) -> str | None:

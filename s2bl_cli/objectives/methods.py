@@ -41,7 +41,7 @@ PENALTY = Hyperparameter(
     "Ridge penalty of the reward model; auto: selected by cross-validation on the known rows",
     Between(0, 1e12, low_open=True),
     "auto",
-    {"auto": lambda costs: (None,)},
+    {"auto": lambda costs, weights: (None,)},
 )
 
 METHODS = {

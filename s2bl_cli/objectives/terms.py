@@ -84,13 +84,13 @@ def by_autograd(formula: Callable[[Any, Numbers], Tensor]) -> Callable[[Any, Num
 
 
 class KnownBatch(NamedTuple):
-    """Rows with feedback, drawn uniformly from S; or any rows, with a weight of 0 where there is no feedback; or rows
-    with feedback of a part of a streamed log, with the weight of the part."""
+    """Rows with feedback, drawn uniformly from S; or any rows, with a weight of 0 where there is no feedback. Rows of a
+    part of a streamed log have the weight of the part; with a model of missingness, rows have weights of their own."""
 
     log_pi: Tensor  # (…, rows) log π_θ(aᵢ|xᵢ) of the logged action
     p: Tensor  # (…, rows) pᵢ, the logged propensity
     c: Tensor  # (…, rows) cᵢ, the cost
-    weight: Tensor | None = None  # (…, rows) or (…, 1), of mean 1 over the steps of an epoch; None: 1
+    weight: Tensor | None = None  # (…, rows) of mean 1 over the steps of an epoch; None: 1
     first: int = 0  # of the step's rows, the first that is in this batch
 
     def term(self, terms: Tensor, slope: Tensor) -> Term:
@@ -116,7 +116,7 @@ class AnyBatch(NamedTuple):
     pi0: Tensor  # (…, rows, actions) π₀(·|xᵢ)
     distance: Tensor  # (…) ‖θ − θ₀‖²
     first: int = 0  # of the step's rows, the first that is in this batch
-    weight: Tensor | None = None  # (…, 1) of the part of a streamed log; None: 1
+    weight: Tensor | None = None  # (…, rows) of mean 1 over the steps of an epoch; None: 1
 
     def term(self, terms: Tensor, slope: Tensor) -> Term:
         """The mean over the rows of a term per row; `slope` is the derivative of each row's term in its log π."""

@@ -113,6 +113,7 @@ def _columns(pi: Floats, rows: TrainRows, nu: float, model: RewardModel | None) 
         arrays.cost.astype(np.float64),
         nothing if expected is None else (pi * expected).sum(axis=1),
         nothing if expected is None else expected[index, arrays.action],
+        np.ones(len(pi)) if rows.o is None else rows.o.astype(np.float64),
     ]
 
 
@@ -120,16 +121,20 @@ def _ls_bound(held_out: HeldOut) -> Terms:
     rows = len(held_out.cost)
     lam = 1 / np.sqrt(rows)
     penalty = np.log(1 / DELTA) / rows
-    logarithm = np.log1p(lam * held_out.weight * np.maximum(-held_out.cost, 0))
+    logarithm = np.log1p(lam * held_out.o / held_out.o.mean() * held_out.weight * np.maximum(-held_out.cost, 0))
     return Terms([logarithm], lambda mean: (np.exp(mean - penalty) - 1) / lam)
+
+
+def _mean(values: Floats, o: Floats) -> Terms:
+    """Over the rows, weighted by o."""
+    weight = np.asarray(o, np.float64)
+    return Terms([weight * values, weight], lambda value, mean: value / mean)
 
 
 # The selectors as terms, which have influence values.
 _TERMS: dict[str, Callable[[HeldOut], Terms]] = {
-    "snips": lambda h: Terms(
-        [-h.cost * h.weight, np.asarray(h.weight, np.float64)], lambda reward, weight: reward / weight
-    ),
-    "ips": lambda h: Terms([-h.cost * h.weight]),
-    "dr": lambda h: Terms([-h.model_value - h.weight * (h.cost - h.model_logged)]),
+    "snips": lambda h: _mean(-h.cost, h.o * h.weight),
+    "ips": lambda h: _mean(-h.cost * h.weight, h.o),
+    "dr": lambda h: _mean(-h.model_value - h.weight * (h.cost - h.model_logged), h.o),
     "ls-bound": _ls_bound,
 }

@@ -7,7 +7,8 @@ hold two or three of them.
 
 A part of a streamed log takes as many steps as it has rows, but feedback may be uneven over time. A step on the known
 rows of a part therefore counts by the part's share of known rows relative to that of the log: (n_j/N_j)/(n/N). The mean
-over the steps of an epoch is then the mean over the known rows, as in memory, where the weight is 1.
+over the steps of an epoch is then the mean over the known rows, as in memory, where the weight is 1. With a model of
+missingness, known rows are also weighted by 1/P(known | x, a), with a mean of 1 over the known rows of the log.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -53,8 +54,9 @@ class Rows(NamedTuple):
     regularised: tuple[Tensor, ...]  # per fold: indices of the rows that the regulariser sees
     held_out: tuple[Tensor, ...]  # per fold: indices of the known rows that are held out
     feedback_weight: Tensor  # (G, rows) N/n where the risk sees the row's cost, else 0
-    known_weight: Tensor | None  # (G, 1, 1) of a batch of the risk's rows; None: 1
-    regularised_weight: Tensor | None  # (G, 1, 1) of a batch of the regularised rows; None: 1
+    known_weight: Tensor | None  # (G, rows) of the risk's rows in a batch of them; None: 1
+    regularised_weight: Tensor | None  # (G, rows) of the regularised rows in a batch of them; None: 1
+    o: Tensor | None  # (rows,) 1/P(known | x, a) of the known rows; None: 1
     action_weight: Tensor  # (G, rows) N/m_a of the row's action
     reward_weight: Tensor | None  # (G, rows) of the calibrated cross-entropy
     pi0: Tensor | None  # (rows, actions)
@@ -93,7 +95,10 @@ def rows_on_device(
     feedback_weight = np.divide(learns, share, out=np.zeros(learns.shape), where=share > 0)
     share_of_part = learns.sum(axis=1, keepdims=True) / max(part.rows, 1)
     part_weight = np.divide(share_of_part, share, out=np.ones(share.shape), where=share > 0)  # in memory exactly 1
-    uneven = None if (part_weight == 1).all() else tensor(part_weight.astype(np.float32)).unsqueeze(-1)
+    if train_rows.o is not None:
+        o = np.stack([train_rows.o / statistics.mean_o(fold) for fold in folds])  # (G, rows), of mean 1 over the log
+        feedback_weight, part_weight = feedback_weight * o, part_weight * o
+    known_weight = None if (part_weight == 1).all() else per_fold(part_weight)
     # On all rows the weights are the same for every fold.
     weighed = folds if reg_on_known else folds[:1]
     scales = scales or [RAW] * len(folds)
@@ -112,8 +117,9 @@ def rows_on_device(
         regularised=indices(learns if reg_on_known else everywhere),
         held_out=indices(part.known & ~learns),
         feedback_weight=per_fold(everywhere[:1] if filling else feedback_weight),
-        known_weight=None if filling else uneven,
-        regularised_weight=uneven if reg_on_known else None,
+        known_weight=None if filling else known_weight,
+        regularised_weight=known_weight if reg_on_known else None,
+        o=None if train_rows.o is None else tensor(train_rows.o),
         action_weight=per_fold(action_weight[:, part.action]),
         reward_weight=per_fold([of_fold.weights(train_rows) for of_fold in weighting]) if weighting else None,
         pi0=None if part.pi0 is None else tensor(part.pi0),
@@ -275,21 +281,23 @@ def _gathered(rows: Rows, drawn: Sample) -> Iterator[Batch]:
         """(G, rows of the part) at the index: (G, 1, rows) for each step."""
         return values.expand(*index.shape[:2], -1).gather(2, index).unsqueeze(2).unbind()
 
-    same = [rows.known_weight] * len(action)
+    def gathered_or_not_needed(values: Tensor | None, index: Tensor) -> Sequence[Any]:
+        return [NOT_NEEDED] * len(action) if values is None else gathered(values, index)
 
     columns = zip(
         drawn.rows.flatten(1).unbind(),
         action[:, :, None, None].unbind(),
         gathered(rows.p, known),
         gathered(rows.c, known),
-        gathered(rows.feedback_weight, known) if drawn.weighted else same,
+        gathered_or_not_needed(rows.feedback_weight if drawn.weighted else rows.known_weight, known),
         regularised.unbind(),
         gathered(rows.p, regularised),
         gathered(rows.action_weight, regularised),
-        [NOT_NEEDED] * len(action) if rows.reward_weight is None else gathered(rows.reward_weight, regularised),
+        gathered_or_not_needed(rows.reward_weight, regularised),
+        gathered_or_not_needed(rows.regularised_weight, regularised),
         strict=True,
     )
-    for index, logged, known_p, c, weight, on_rows, p, action_weight, reward_weight in columns:
+    for index, logged, known_p, c, weight, on_rows, p, action_weight, reward_weight, reg_weight in columns:
         pi0 = NOT_NEEDED if rows.pi0 is None else rows.pi0[on_rows].unsqueeze(1)  # too large for all steps at once
         of_risk = KnownBatch(NOT_NEEDED, known_p, c, weight)
         of_regulariser = AnyBatch(
@@ -301,6 +309,6 @@ def _gathered(rows: Rows, drawn: Sample) -> Iterator[Batch]:
             pi0,
             NOT_NEEDED,
             drawn.regularised,
-            rows.regularised_weight,
+            reg_weight,
         )
         yield Batch(rows.context, index, logged, of_risk, of_regulariser)

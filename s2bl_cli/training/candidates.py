@@ -66,13 +66,15 @@ def grid(settings: TrainSettings) -> list[Point]:
     return [dict(zip(points, values, strict=True)) for values in itertools.product(*points.values())]
 
 
-def candidates_of(settings: TrainSettings, fold: Fold, costs: Costs) -> list[Candidate]:
-    """The grid in numbers. `costs`: the known ones that policies of the fold may see."""
+def candidates_of(settings: TrainSettings, fold: Fold, costs: Costs, weights: Costs) -> list[Candidate]:
+    """The grid in numbers. `costs`: the known ones that policies of the fold may see, and their weights."""
     declared = settings.declared
     values = [
         dict(zip(point, numbers, strict=True))
         for point in grid(settings)
-        for numbers in itertools.product(*(declared[name].numbers(value, costs) for name, value in point.items()))
+        for numbers in itertools.product(
+            *(declared[name].numbers(value, costs, weights) for name, value in point.items())
+        )
     ]
     return [Candidate(fold, number, numbers) for number, numbers in enumerate(values)]
 

@@ -42,13 +42,17 @@ class TrainRows(NamedTuple):
 
     rows: LogArrays
     number: npt.NDArray[np.int64]
+    o: npt.NDArray[np.float32] | None = None  # 1/P(known | x, a) of the known rows; None: not modelled, so 1
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> "TrainRows":
-        return TrainRows(self.rows.take(chosen), self.number[chosen])
+        return TrainRows(self.rows.take(chosen), self.number[chosen], None if self.o is None else self.o[chosen])
 
     def learned(self, fold: Fold) -> npt.NDArray[np.bool_]:
         """Those whose feedback policies of the fold learn from."""
         return self.rows.known & ~fold.holds_out(self.number)
+
+
+WeightModel = Callable[[TrainRows], npt.NDArray[np.float32]]  # 1/P(known | x, a) of the known rows, 1 for others
 
 
 def joined(parts: list[TrainRows]) -> TrainRows:
@@ -60,12 +64,21 @@ def joined(parts: list[TrainRows]) -> TrainRows:
 
 
 class KnownColumns(NamedTuple):
-    """The rows with feedback, without their contexts: 20 bytes per row."""
+    """The rows with feedback, without their contexts: 24 bytes per row."""
 
     number: npt.NDArray[np.int64]
     action: npt.NDArray[np.int32]
     p: npt.NDArray[np.float32]
     c: npt.NDArray[np.float32]
+    o: npt.NDArray[np.float32]  # weights: 1/P(known | x, a), or 1
+
+
+class Contrast(NamedTuple):
+    """Rows with and without feedback, a sample of each; empty if not requested."""
+
+    rows: TrainRows
+    known_share: float  # of the known rows, those that are sampled
+    missing_share: float
 
 
 @dataclass(frozen=True)
@@ -78,6 +91,7 @@ class Statistics:
     shift: npt.NDArray[np.float32]  # (features,) the standardisation of the contexts
     scale: npt.NDArray[np.float32]
     sample: TrainRows  # known rows with contexts, of very many an even sample; empty if not requested
+    contrast: Contrast
     sketch: RowSketch  # by which the policy's train rows are recognised
 
     @cached_property
@@ -98,49 +112,94 @@ class Statistics:
         learned = self.learned(fold)
         return replace(self, known=KnownColumns._make(column[learned] for column in self.known))
 
+    def mean_o(self, fold: Fold) -> float:
+        """The mean weight of the known rows that policies of the fold learn from."""
+        o = self.known.o[self.learned(fold)]
+        return float(o.mean(dtype=np.float64)) if len(o) else 1.0
+
     def action_weight(self, fold: Fold, *, on_known: bool) -> npt.NDArray[np.float64]:
         """N/m_a over the regularised rows: (actions,), 0 for an action that was never logged."""
         counts = self.action_counts
         if on_known:
-            counts = np.bincount(self.known.action[self.learned(fold)], minlength=len(counts)).astype(np.float64)
+            learned = self.learned(fold)
+            o = self.known.o[learned].astype(np.float64)
+            counts = np.asarray(np.bincount(self.known.action[learned], o, len(counts)), np.float64)
         weights: npt.NDArray[np.float64] = np.divide(counts.sum(), counts, out=np.zeros_like(counts), where=counts > 0)
         return weights
 
 
-def count_rows(parts: Iterable[TrainRows], actions: int, *, sample_bytes: int = 0) -> Statistics:
-    """`sample_bytes`: how large the sample of known rows may be; 0: no sample."""
-    known: list[KnownColumns] = []
+class _Sample:
+    """At most so many rows, by the hash of their number: a smaller sample is part of a larger one."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit, self._parts = limit, list[TrainRows]()
+        self.share = 1.0  # of the rows, those that are sampled
+
+    def add(self, rows: TrainRows, chosen: npt.NDArray[np.bool_]) -> None:
+        """Those of the chosen rows that are in the sample."""
+        count = sum(part.rows.rows for part in self._parts)
+        if self.share < 1 or count + int(chosen.sum()) > self._limit:
+            hashed = uniform_hash(rows.number, _SAMPLE_SEED)
+            while count + int((chosen & (hashed < self.share)).sum()) > self._limit:
+                self.share /= 2
+                self._parts = [part.take(uniform_hash(part.number, _SAMPLE_SEED) < self.share) for part in self._parts]
+                count = sum(part.rows.rows for part in self._parts)
+            chosen = chosen & (hashed < self.share)
+        self._parts.append(rows.take(chosen))
+
+    @property
+    def rows(self) -> TrainRows:
+        return joined(self._parts)
+
+
+def count_rows(
+    parts: Iterable[TrainRows], actions: int, *, sample_bytes: int = 0, contrast_rows: int = 0
+) -> Statistics:
+    """`sample_bytes`: how large the sample of known rows may be. `contrast_rows`: how many known rows and how many
+    missing ones the contrast may have."""
+    columns: list[KnownColumns] = []
     counts = np.zeros(actions)
     moments = RunningMoments()
-    sample: list[TrainRows] = []
     sketch = SketchBuilder()
-    share = 1.0 if sample_bytes else 0.0
-    for part, number in parts:
-        is_known = np.flatnonzero(part.known)
-        known.append(
-            KnownColumns(number[is_known], part.action[is_known], part.propensity[is_known], part.cost[is_known])
+    known, missing = _Sample(contrast_rows), _Sample(contrast_rows)
+    sample: _Sample | None = None
+    for part in parts:
+        rows, is_known = part.rows, part.rows.known
+        ones = np.ones(int(is_known.sum()), np.float32)
+        columns.append(
+            KnownColumns(
+                part.number[is_known], rows.action[is_known], rows.propensity[is_known], rows.cost[is_known], ones
+            )
         )
-        counts += np.bincount(part.action, minlength=actions)
-        moments.add(flattened(part.context))
-        sketch.add(part.context, part.action, part.propensity)
-        sample.append(_sampled(TrainRows(part, number).take(part.known & (share > 0)), share))
-        while sum(part.rows.context.nbytes for part in sample) > sample_bytes:
-            share /= 2
-            sample = [_sampled(part, share) for part in sample]
-    columns = KnownColumns(*map(np.concatenate, zip(*known, strict=True)))
-    return Statistics(int(counts.sum()), columns, counts, *standardisation(moments), joined(sample), sketch.sketch)
-
-
-def _sampled(rows: TrainRows, share: float) -> TrainRows:
-    """Rows by the hash of their number, so that a smaller share is part of a larger one."""
-    return rows if share == 1 else rows.take(uniform_hash(rows.number, _SAMPLE_SEED) < share)
+        counts += np.bincount(rows.action, minlength=actions)
+        context = flattened(rows.context)
+        moments.add(context)
+        sketch.add(rows.context, rows.action, rows.propensity)
+        sample = sample or _Sample(sample_bytes // max(1, context.shape[1] * context.itemsize))
+        sample.add(part, is_known)
+        known.add(part, is_known)
+        missing.add(part, ~is_known)
+    assert sample is not None
+    return Statistics(
+        int(counts.sum()),
+        KnownColumns(*map(np.concatenate, zip(*columns, strict=True))),
+        counts,
+        *standardisation(moments),
+        sample.rows,
+        Contrast(joined([known.rows, missing.rows]), known.share, missing.share),
+        sketch.sketch,
+    )
 
 
 class TrainingData:
-    """`streamed` is decided by the caller, once. `columns` never has `label`."""
+    """`streamed` is decided by the caller, once. `columns` never has `label`. `contrast_rows`: how many rows with
+    feedback, and how many without, the contrast may have."""
 
-    def __init__(self, log: Log, columns: tuple[str, ...], *, streamed: bool, sample_known: bool) -> None:
+    def __init__(
+        self, log: Log, columns: tuple[str, ...], *, streamed: bool, sample_known: bool, contrast_rows: int = 0
+    ) -> None:
         self._log, self._columns, self.streamed = log, columns, streamed
+        self._model_o: WeightModel | None = None
         self._row_bytes = row_bytes(log, columns)
         self._whole: TrainRows | None = None
         if log.rows == 0:
@@ -151,9 +210,31 @@ class TrainingData:
             arrays = log.read(columns)
             self._whole = _train_rows(arrays, np.arange(arrays.rows, dtype=np.int64))
         sample_bytes = SAMPLE_BYTES if streamed else 1 << 62
-        self.statistics = count_rows(self.scan(), log.spec.actions, sample_bytes=sample_bytes if sample_known else 0)
+        self.statistics = count_rows(
+            self.scan(),
+            log.spec.actions,
+            sample_bytes=sample_bytes if sample_known else 0,
+            contrast_rows=contrast_rows,
+        )
         if self.statistics.rows == 0:
             raise ContractError(f"{log.name}: it has no train rows to learn from (its rows are all of the test split)")
+
+    def weigh_known(self, model: WeightModel) -> None:
+        """Weight known rows by the model from now on. A pass over the contexts."""
+        self._model_o = model
+        if self._whole is not None:
+            self._whole = self._weighed(self._whole)
+        statistics = self.statistics
+        o = [part.o[part.rows.known] for part in self.scan() if part.o is not None]
+        known = statistics.known._replace(o=np.concatenate(o))
+        self.statistics = replace(statistics, known=known, sample=self._weighed(statistics.sample))
+
+    @property
+    def is_weighted(self) -> bool:
+        return self._model_o is not None
+
+    def _weighed(self, rows: TrainRows) -> TrainRows:
+        return rows if self._model_o is None else rows._replace(o=self._model_o(rows))
 
     @property
     def has_clusters(self) -> bool:
@@ -170,7 +251,8 @@ class TrainingData:
             arrays = log_arrays(batch, self._log.spec)
             numbers = np.arange(first, first + batch.num_rows, dtype=np.int64)
             first += batch.num_rows
-            yield _train_rows(arrays, numbers)
+            part = _train_rows(arrays, numbers)
+            yield self._weighed(part) if contexts else part
 
     def parts(self, epoch: int) -> Iterator[TrainRows]:
         """The rows of an epoch: all at once, or part by part."""
@@ -190,7 +272,8 @@ class TrainingData:
     def mean_of_propensities(self, function: Callable[[Floats], Floats], fold: Fold, *, on_known: bool) -> float:
         """Over the regularised rows."""
         if on_known:
-            return float(np.mean(function(self.statistics.known.p[self.statistics.learned(fold)].astype(np.float64))))
+            known, learned = self.statistics.known, self.statistics.learned(fold)
+            return float(np.average(function(known.p[learned].astype(np.float64)), weights=known.o[learned]))
         propensities = (part.rows.propensity.astype(np.float64) for part in self.scan(contexts=False))
         return sum(float(function(p).sum()) for p in propensities) / self.statistics.rows
 
@@ -219,7 +302,7 @@ class TrainingData:
     def _read(self, row_groups: list[RowGroup]) -> TrainRows:
         arrays = self._log.read_row_groups(row_groups, self._columns)
         numbers = np.concatenate([np.arange(s.first_row, s.first_row + s.rows, dtype=np.int64) for s in row_groups])
-        return _train_rows(arrays, numbers)
+        return self._weighed(_train_rows(arrays, numbers))
 
 
 def _train_rows(arrays: LogArrays, numbers: npt.NDArray[np.int64]) -> TrainRows:

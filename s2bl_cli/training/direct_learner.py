@@ -90,8 +90,10 @@ class DirectLearner:
         rows = self._rows(sample.take(learned), features[learned], log_pi0[learned])
         fold = uniform_hash(sample.number[learned], candidate.fold.seed ^ _FOLD_SEED) * _FOLDS
         given = candidate.hyperparameters["penalty"]
-        regression = _selected(rows, rewards, fold.astype(np.int64), PENALTIES if given is None else (given,))
-        parameters = rewards.fit(rows, np.ones((len(rows.x), 1)), [regression])[:, 0]
+        weight = _weights(sample.take(learned))
+        penalties = PENALTIES if given is None else (given,)
+        regression = _selected(rows, rewards, fold.astype(np.int64), penalties, weight)
+        parameters = rewards.fit(rows, weight[rows.order, None], [regression])[:, 0]
         head = Head.of(parameters, rows)
         return Result(
             tensors=head.tensors(network),
@@ -116,8 +118,15 @@ class DirectLearner:
         best, index = eta.argmax(-1).cpu().numpy(), np.arange(len(cost))
         is_best = held_out.rows.action == best
         weight = is_best / np.maximum(held_out.rows.propensity, _NU)
-        columns = HeldOut(weight, held_out.rows.cost, cost[index, best], cost[index, held_out.rows.action])
+        columns = HeldOut(
+            weight, held_out.rows.cost, cost[index, best], cost[index, held_out.rows.action], _weights(held_out)
+        )
         return np.stack(columns).astype(np.float64)
+
+
+def _weights(rows: TrainRows) -> Floats:
+    """1/P(known | x, a) of known rows, of mean 1."""
+    return np.ones(rows.rows.rows) if rows.o is None else rows.o / rows.o.mean(dtype=np.float64)
 
 
 DM = partial(DirectLearner, uses_copy=False)
@@ -172,7 +181,11 @@ class Choice(NamedTuple):
 
 
 def _selected(
-    rows: RegressionRows, rewards: Rewards, fold: npt.NDArray[np.int64], penalties: Sequence[float]
+    rows: RegressionRows,
+    rewards: Rewards,
+    fold: npt.NDArray[np.int64],
+    penalties: Sequence[float],
+    weight: Floats,
 ) -> Choice:
     """The regression that predicts the rewards of other folds best. It does without the copy only if that is better by
     more than a standard error: a copy of few rows may mislead, but few known rows do not show it."""
@@ -181,9 +194,9 @@ def _selected(
     if len(choices) == 1:
         return choices[0]
     learns = fold[rows.order][:, None] != np.repeat(np.arange(_FOLDS), len(choices))  # (rows, folds × choices)
-    single = rows.in_single_precision()
-    parameters = rewards.fit(single, learns.astype(np.float64), choices * _FOLDS, tolerance=0.01)
-    losses = rewards.loss(single, single.predict(parameters)).cpu().numpy()
+    single, weight = rows.in_single_precision(), weight[rows.order, None]
+    parameters = rewards.fit(single, learns * weight, choices * _FOLDS, tolerance=0.01)
+    losses = rewards.loss(single, single.predict(parameters)).cpu().numpy() * weight
     held_out = np.where(learns, 0.0, losses).reshape(len(learns), _FOLDS, -1).sum(axis=1)  # (rows, choices)
     total = held_out.sum(axis=0)
     best = [int(group[total[group].argmin()]) for group in np.split(np.arange(len(choices)), len(with_copy))]

@@ -1,11 +1,15 @@
-"""Expected rewards of rows whose feedback is missing, in [0, 1], from models fitted on the known rows.
+"""Expected rewards, in [0, 1], from models fitted on the known rows. They fill in missing costs (`pseudo`) and make
+reward weights (`cce`).
 
 A reward is the cost with its sign changed, scaled by the range of the known costs: 1 for the lowest, 0 for the highest.
-They fill in costs (`pseudo`) and make reward weights (`cce`).
 
 Rewards are expected by a reward model, or by a calibration of the propensity, which is known of every row: a monotone
 curve through the known rows (isotonic regression, its direction from the data), drawn towards the mean by as much as it
-fails on rows it has not seen. If the propensity predicts nothing, the curve is flat.
+fails on rows it has not seen. If the propensity predicts nothing, the curve is flat. Reward weights also need a
+baseline, the expected reward of the context: a logistic regression without the action.
+
+Known rows are predicted by models that have not learned from them. A prediction that contains a row's own reward would
+be high for lucky rows, and so would favour actions whose rewards vary.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -18,57 +22,97 @@ import torch
 
 from s2bl_cli.contract.logs.arrays import LogArrays
 from s2bl_cli.reward_models.logistic import cross_fit, fit_reward_model
-from s2bl_cli.reward_models.reward_model import Floats, assign_folds
+from s2bl_cli.reward_models.reward_model import NO_FOLD, Floats, Ints
 from s2bl_cli.reward_models.settings import RewardModelSettings
+from s2bl_cli.row_hash import uniform_hash
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import Statistics, TrainRows
 
-_FOLDS = 10  # of a calibration
-_LEAST_ROWS = 2 * _FOLDS  # fewer say nothing of rows not seen
+_FOLDS, _FOLD_SEED = 5, 0xE5
+_LEAST_ROWS = 20  # fewer say nothing of rows not seen
 _Z_95 = 1.96
 _LARGEST_WEIGHT = 20.0  # of a row: rarer actions would drown the others
+_BASELINE = RewardModelSettings(folds=_FOLDS, spread=0.3, most_cells=1 << 22)  # a rough one will do
+
+
+class KnownRewards(NamedTuple):
+    """Rows to learn from: all (rows,)."""
+
+    rows: LogArrays
+    reward: Floats
+    weight: Floats
+    fold: Ints
+
+    @property
+    def mean(self) -> float:
+        return float(np.average(self.reward, weights=self.weight)) if len(self.reward) else 0.0
+
+    @property
+    def is_too_little(self) -> bool:
+        return _is_too_little(self.reward, self.fold)
+
+
+def _is_too_little(reward: Floats, fold: Ints) -> bool:
+    """To learn from. All rows may be of one cluster, and so of one fold."""
+    return len(reward) < _LEAST_ROWS or bool(reward.min() == reward.max()) or bool((fold == fold[0]).all())
 
 
 class Expectation(NamedTuple):
-    """A fitted model of missing rewards."""
+    """A fitted model of rewards."""
 
-    reward: Callable[[LogArrays], Floats]  # rows → rewards: (rows,)
+    reward: Callable[[LogArrays, Ints], Floats]  # rows and their folds → rewards; NO_FOLD: of no known row
     trust: float  # in [0, 1]: how well it does on known rows that it has not seen
-    needs_contexts: bool
+    shrink: float = 1.0  # what is left of its departures from the mean, where `reward` is not drawn towards it
 
 
 @dataclass(frozen=True)
 class ExpectedRewards:
-    """What policies of a fold are to expect of rows whose feedback they do not see."""
+    """What policies of a fold are to expect of rows whose feedback they do not see, and of others."""
 
     fold: Fold
     expectation: Expectation
+    baseline: Expectation | None  # of the context; None where no reward weights are needed
     mean_reward: float  # of the known rows that the policies learn from
     known_share: float  # of all rows, those they learn from
+    mean_o: float  # of the known rows that they learn from
     statistics: Statistics
     scale: float = 1.0  # 1/mean weight over the log
 
     def costs(self, train_rows: TrainRows) -> npt.NDArray[np.float32]:
         """Known costs where the policies may see them, else expected ones: (rows,)."""
         low, high = self.statistics.cost_range
-        rewards = self._rewards(train_rows.rows, train_rows.learned(self.fold))
+        rows, learned = train_rows.rows, train_rows.learned(self.fold)
+        expected = np.clip(self.expectation.reward(rows, np.full(rows.rows, NO_FOLD)), 0, 1)
+        rewards = np.where(learned, _reward(rows.cost, self.statistics), expected)
         return (high - rewards * (high - low)).astype(np.float32)
 
     def weights(self, train_rows: TrainRows) -> Floats:
-        """(r − r̄)₊/(k·p), known rows weighted up by as much as the expectation is not to be trusted: (rows,)."""
+        """(r̂ − b)₊/(k·p) of all rows, times r/r̂ where the reward r is known, and (1 − t)(1 − b)·r/(ρ·k·p) of known
+        rows, t the trust: (rows,). Linear in r, so that an action whose rewards vary is not preferred."""
         rows, learned = train_rows.rows, train_rows.learned(self.fold)
-        weight = np.maximum(self._rewards(rows, learned) - self.mean_reward, 0)
+        fold = np.where(learned, _folds_of(train_rows.number, self.fold), NO_FOLD)
+        expected, baseline = self._expected(self.expectation, rows, fold), self._expected(self.baseline, rows, fold)
+        reward = np.where(learned, _reward(rows.cost, self.statistics), 0.0)
+        advantage = np.maximum(expected - baseline, 0)
+        ratio = np.divide(reward, expected, out=np.ones_like(reward), where=learned & (expected > 0))
+        o = 1.0 if train_rows.o is None else train_rows.o / self.mean_o
+        share = max(self.known_share, 1 / self.statistics.rows)
+        weight = advantage * ratio + (1 - self.expectation.trust) * (1 - baseline) * reward * o / share
         # Of mean 1 over the log where π₀ has full support: how often π₀ takes an action says nothing of its worth.
         actions = len(self.statistics.action_counts)
         weight *= np.minimum(1 / (actions * rows.propensity.astype(np.float64)), _LARGEST_WEIGHT)
-        trust, share = self.expectation.trust, self.known_share
-        weight *= np.where(learned, (1 - trust * (1 - share)) / share if share else 0.0, trust)
         scaled_weight: Floats = weight * self.scale
         return scaled_weight
 
-    def _rewards(self, rows: LogArrays, learned: npt.NDArray[np.bool_]) -> Floats:
-        expected = np.clip(self.expectation.reward(rows), 0, 1)
-        return np.where(learned, _reward(rows.cost, self.statistics), expected)
+    def _expected(self, model: Expectation | None, rows: LogArrays, fold: Ints) -> Floats:
+        if model is None:
+            return np.full(rows.rows, self.mean_reward)
+        drawn: Floats = self.mean_reward + model.shrink * (model.reward(rows, fold) - self.mean_reward)
+        return np.clip(drawn, 0, 1)
+
+
+def _folds_of(number: npt.NDArray[np.int64], fold: Fold) -> Ints:
+    return (uniform_hash(number, fold.seed ^ _FOLD_SEED) * _FOLDS).astype(np.int64)
 
 
 def _reward(cost: Floats, statistics: Statistics) -> Floats:
@@ -78,15 +122,31 @@ def _reward(cost: Floats, statistics: Statistics) -> Floats:
 
 
 def fit_expected_rewards(
-    model: Callable[..., Expectation], statistics: Statistics, fold: Fold, device: torch.device
+    model: Callable[..., Expectation],
+    statistics: Statistics,
+    fold: Fold,
+    device: torch.device,
+    *,
+    with_baseline: bool = False,
 ) -> ExpectedRewards:
-    """Fit the model on the known rows, or the sample of them, that the fold's policies learn from."""
-    sample = statistics.sample
-    rows = sample.rows.take(sample.learned(fold))
-    reward = _reward(rows.cost, statistics)
-    expectation = model(rows, reward, seed=fold.seed, actions=len(statistics.action_counts), device=device)
-    known_share = statistics.learned_count(fold) / statistics.rows
-    return ExpectedRewards(fold, expectation, float(reward.mean()) if rows.rows else 0.0, known_share, statistics)
+    """Fit the models on the known rows, or the sample of them, that the fold's policies learn from."""
+    learned = statistics.sample.take(statistics.sample.learned(fold))
+    known = KnownRewards(
+        learned.rows,
+        _reward(learned.rows.cost, statistics),
+        np.ones(learned.rows.rows) if learned.o is None else learned.o / statistics.mean_o(fold),
+        _folds_of(learned.number, fold),
+    )
+    actions = len(statistics.action_counts)
+    return ExpectedRewards(
+        fold,
+        model(known, actions=actions, device=device),
+        _by_context(known, device) if with_baseline else None,
+        known.mean,
+        statistics.learned_count(fold) / statistics.rows,
+        statistics.mean_o(fold),
+        statistics,
+    )
 
 
 def scaled(expected: Sequence[ExpectedRewards], parts: Iterable[TrainRows]) -> list[ExpectedRewards]:
@@ -99,78 +159,106 @@ def scaled(expected: Sequence[ExpectedRewards], parts: Iterable[TrainRows]) -> l
     return [replace(of_fold, scale=scale) for of_fold, scale in zip(expected, scales, strict=True)]
 
 
-def by_propensity(rows: LogArrays, reward: Floats, *, seed: int, actions: int, device: torch.device) -> Expectation:
+def by_propensity(known: KnownRewards, *, actions: int, device: torch.device) -> Expectation:
     """E[r | p]: a good logging policy is surer where it is right."""
-    curve = calibrate(rows.propensity, reward, seed)
-    return Expectation(lambda part: curve(part.propensity), curve.trust, needs_contexts=False)
+    curves = calibrate(known.rows.propensity, known.reward, known.fold, known.weight)
+    return Expectation(lambda part, fold: curves(part.propensity, fold), curves.trust)
 
 
-def by_logistic(rows: LogArrays, reward: Floats, *, seed: int, actions: int, device: torch.device) -> Expectation:
+def by_logistic(known: KnownRewards, *, actions: int, device: torch.device) -> Expectation:
     """E[r | x, a], one logistic regression per action: the paper's cost model."""
-    settings = RewardModelSettings(seed=seed)
-    if rows.rows < 2 * settings.folds or reward.min() == reward.max():
-        level = float(reward.mean()) if rows.rows else 0.0
-        return Expectation(lambda part: np.full(part.rows, level), 0.0, needs_contexts=False)
-    fold = assign_folds(np.ones(rows.rows, bool), settings.folds, seed)
-    logged = np.arange(rows.rows), rows.action
-    unseen = cross_fit(rows.context, rows.action, reward, fold, actions, settings, device).predict(rows.context, fold)
-    model = fit_reward_model(rows.context, rows.action, reward, actions, settings, device)
-    return Expectation(
-        lambda part: model.predict(part.context)[np.arange(part.rows), part.action],
-        trust_in(unseen[logged] - reward.mean(), reward - reward.mean()),
-        needs_contexts=True,
-    )
+    return _logistic(known, known.rows.action, actions, RewardModelSettings(folds=_FOLDS), device)
+
+
+def _by_context(known: KnownRewards, device: torch.device) -> Expectation:
+    """E[r | x]."""
+    return _logistic(known, np.zeros(len(known.reward), np.int64), 1, _BASELINE, device)
+
+
+def _logistic(
+    known: KnownRewards, action: Ints, actions: int, settings: RewardModelSettings, device: torch.device
+) -> Expectation:
+    mean = known.mean
+    if known.is_too_little:
+        return Expectation(lambda part, fold: np.full(part.rows, mean), 0.0, 0.0)
+    context, reward, weight = known.rows.context, known.reward, known.weight
+    of_folds = cross_fit(context, action, reward, known.fold, actions, settings, device, weight)
+    whole = fit_reward_model(context, action, reward, actions, settings, device, weight)
+
+    def predicted(part: LogArrays, fold: Ints) -> Floats:
+        logged = part.action if actions > 1 else np.zeros(part.rows, np.int64)
+        rewards, has_fold = np.empty(part.rows, np.float32), fold != NO_FOLD
+        for chosen, model in ((has_fold, of_folds), (~has_fold, whole)):
+            if chosen.any():
+                of_actions = model.predict(part.context[chosen], fold[chosen])
+                rewards[chosen] = of_actions[np.arange(len(of_actions)), logged[chosen]]
+        return rewards
+
+    unseen = predicted(known.rows, known.fold)
+    trust = trust_in(unseen - mean, reward - mean, weight)
+    return Expectation(predicted, trust, trust)
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """score ↦ expected reward; monotone, constant beyond the scores it was fitted on."""
+    """score ↦ expected reward; monotone, constant beyond the scores it was fitted on. One curve per fold, which has not
+    seen the fold's rows, and one of all rows."""
 
-    knots: npt.NDArray[np.float64]  # scores, rising
-    rewards: npt.NDArray[np.float64]  # at the knots
-    mean: float  # of the rewards it was fitted on
-    trust: float  # in [0, 1]: how much of the curve's departure from the mean is kept
+    curves: Sequence[
+        tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
+    ]  # knots, rising, and rewards; NO_FOLD last
+    mean: float  # of the rewards they were fitted on
+    trust: float  # in [0, 1]: how much of a curve's departure from the mean is kept
 
-    def __call__(self, score: Floats) -> npt.NDArray[np.float64]:
-        return self.mean + self.trust * (np.interp(score, self.knots, self.rewards) - self.mean)
+    def __call__(self, score: Floats, fold: Ints | None = None) -> npt.NDArray[np.float64]:
+        rewards = np.interp(score, *self.curves[NO_FOLD])
+        for number, curve in enumerate(self.curves[:-1]):
+            chosen = np.zeros(len(score), bool) if fold is None else fold == number
+            rewards[chosen] = np.interp(score[chosen], *curve)
+        return self.mean + self.trust * (rewards - self.mean)
 
 
-def calibrate(score: Floats, reward: Floats, seed: int) -> Calibration:
+def calibrate(score: Floats, reward: Floats, fold: Ints, weight: Floats | None = None) -> Calibration:
     """Fit on rows whose reward is known. Cross-fitted: each row is predicted by a curve that has not seen it. The slope
     of the rewards on these predictions measures how much of the curve generalises."""
     score, reward = np.asarray(score, np.float64), np.asarray(reward, np.float64)
-    mean = float(reward.mean()) if len(reward) else 0.0
-    if len(reward) < _LEAST_ROWS or reward.min() == reward.max() or score.min() == score.max():
-        return Calibration(np.zeros(1), np.full(1, mean), mean, 0.0)
-    fold = np.random.default_rng(seed).permutation(len(score)) % _FOLDS
+    weight = np.ones(len(reward)) if weight is None else np.asarray(weight, np.float64)
+    mean = float(np.average(reward, weights=weight)) if len(reward) else 0.0
+    if _is_too_little(reward, fold) or score.min() == score.max():
+        return Calibration([(np.zeros(1), np.full(1, mean))], mean, 0.0)
     unseen = np.empty(len(score))
+    curves = []
     for k in range(_FOLDS):
-        knots, rewards = _curve(score[fold != k], reward[fold != k])
+        others = fold != k
+        curves.append(_curve(score[others], reward[others], weight[others]))
         # About the mean of the other folds: a row's own reward lowers it, which would look like a negative slope.
-        unseen[fold == k] = np.interp(score[fold == k], knots, rewards) - reward[fold != k].mean()
-    return Calibration(*_curve(score, reward), mean, trust_in(unseen, reward - mean))
+        centre = np.average(reward[others], weights=weight[others])
+        unseen[~others] = np.interp(score[~others], *curves[-1]) - centre
+    whole = _curve(score, reward, weight)
+    return Calibration([*curves, whole], mean, trust_in(unseen, reward - mean, weight))
 
 
-def trust_in(predicted: Floats, truth: Floats) -> float:
+def trust_in(predicted: Floats, truth: Floats, weight: Floats | None = None) -> float:
     """The slope of the truth on what was predicted, in [0, 1]: the low end of its 95 % interval, because a curve
     through noise has some slope too, and would give a weight to every row whose feedback is missing."""
-    spread = float(predicted @ predicted)
+    o = np.ones(len(truth)) if weight is None else weight
+    spread = float(o @ predicted**2)
     if spread == 0:
         return 0.0
-    slope = float(truth @ predicted) / spread
-    error = float(np.sqrt(((truth - slope * predicted) ** 2 * predicted**2).sum())) / spread
+    slope = float((o * truth) @ predicted) / spread
+    error = float(np.sqrt(((o * (truth - slope * predicted) * predicted) ** 2).sum())) / spread
     return float(np.clip(slope - _Z_95 * error, 0, 1))
 
 
-def _curve(score: Floats, reward: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
+def _curve(score: Floats, reward: Floats, weight: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
     """The isotonic curve, rising or falling, whichever is nearer to the rewards: knots and rewards there."""
     from scipy.optimize import isotonic_regression
 
-    knots, knot_of, count = np.unique(np.asarray(score, np.float64), return_inverse=True, return_counts=True)
-    mean = np.bincount(knot_of, reward) / count
+    knots, knot_of = np.unique(np.asarray(score, np.float64), return_inverse=True)
+    total = np.bincount(knot_of, weight)
+    mean = np.bincount(knot_of, weight * reward) / total
     rising, falling = (
-        isotonic_regression(mean, weights=count.astype(np.float64), increasing=increasing).x
-        for increasing in (True, False)
+        isotonic_regression(mean, weights=total, increasing=increasing).x for increasing in (True, False)
     )
-    errors = [float(count @ (mean - curve) ** 2) for curve in (rising, falling)]
+    errors = [float(total @ (mean - curve) ** 2) for curve in (rising, falling)]
     return knots, rising if errors[0] <= errors[1] else falling

@@ -185,11 +185,12 @@ class GradientLearner:
         if not {FILLED_COSTS, REWARD_WEIGHT} & {*self._risk.needs, *self._regulariser.needs}:
             return []
         model = COST_MODELS.load(self._settings.cost_model or "")
-        expected = [fit_expected_rewards(model, data.statistics.without_held_out(fold), fold, device) for fold in folds]
-        if REWARD_WEIGHT not in self._regulariser.needs:
-            return expected
-        needs_contexts = any(of_fold.expectation.needs_contexts for of_fold in expected)
-        return scaled(expected, data.scan(contexts=needs_contexts))
+        has_weights = REWARD_WEIGHT in self._regulariser.needs
+        expected = [
+            fit_expected_rewards(model, data.statistics.without_held_out(fold), fold, device, with_baseline=has_weights)
+            for fold in folds
+        ]
+        return scaled(expected, data.scan()) if has_weights else expected
 
     def _prior(self, data: TrainingData, folds: Sequence[Fold], run: Run, *, bf16: bool) -> Sequence[Tensor]:
         """θ₀ of lpr: the given policy's, or one fitted to the logged actions of the regularised rows."""

@@ -27,9 +27,10 @@ from s2bl_cli.settings import flag, recorded
 from s2bl_cli.training.acting import FoldPolicy, choose_act
 from s2bl_cli.training.candidates import Candidate, Fold, candidates_of, folds_of
 from s2bl_cli.training.cost_scale import cost_scale, outside, range_warnings
-from s2bl_cli.training.data import TrainingData, needs_streaming
+from s2bl_cli.training.data import SAMPLE_BYTES, TrainingData, needs_streaming
 from s2bl_cli.training.interruption import Interrupted, noted_signals
 from s2bl_cli.training.learner import Checkpoint, Learner, Run
+from s2bl_cli.training.missing_feedback import TESTED_ROWS, fit_feedback_weights, missingness_warning
 from s2bl_cli.training.settings import RunOptions, TrainSettings, check_rules, default_select_on
 from s2bl_cli.training.validation import Selector
 
@@ -82,6 +83,7 @@ class TrainingRun:
         spec = self._spec()
         run.checkpoint.start(self.identity, streamed=data.streamed, layout=policy_layout(spec))
         self._check(data, spec)
+        self._weigh_known(data, run)
         if settings.cost_scale == "range" and settings.declared_range is None and settings.risk_term.needs:
             scales = [cost_scale(settings, data.statistics, fold) for fold in folds_of(settings)]
             for warning in range_warnings(data.statistics, scales):
@@ -114,7 +116,8 @@ class TrainingRun:
 
     def _candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
         self._check_fold(data, fold)
-        return candidates_of(self.settings, fold, data.statistics.known.c[data.statistics.learned(fold)])
+        known, learned = data.statistics.known, data.statistics.learned(fold)
+        return candidates_of(self.settings, fold, known.c[learned], known.o[learned])
 
     def _selected(
         self, data: TrainingData, candidates: Sequence[Candidate], results: Sequence[Result]
@@ -183,7 +186,25 @@ class TrainingRun:
             or REWARD_WEIGHT in needs
             or SELECTORS.load(self.settings.selector).needs_model
         )
-        return TrainingData(self.log, columns, streamed=streamed, sample_known=needs_known)
+        uses_feedback = self.settings.uses_feedback or self.settings.held_share > 0
+        in_sample = SAMPLE_BYTES // (2 * self.log.spec.context.byte_width)
+        return TrainingData(
+            self.log,
+            columns,
+            streamed=streamed,
+            sample_known=needs_known,
+            contrast_rows=(in_sample if self.settings.missing_model else TESTED_ROWS) if uses_feedback else 0,
+        )
+
+    def _weigh_known(self, data: TrainingData, run: Run) -> None:
+        """With --missing-model, weight known rows; without, warn if feedback is missing by context or action."""
+        known = data.statistics.known.c
+        if not 2 <= len(known) <= data.statistics.rows - 2:
+            return
+        if self.settings.missing_model:
+            data.weigh_known(fit_feedback_weights(data.statistics, run.device))
+        elif warning := missingness_warning(data.statistics.contrast, has_clusters=data.has_clusters):
+            run.console.warn(f"{self.log.name}: {warning}")
 
     def _spec(self) -> NetworkSpec:
         settings, log_spec = self.settings, self.log.spec

@@ -117,6 +117,7 @@ class TrainSettings:
         "Model of missing feedback for pseudo and cce (default: logistic for pseudo, propensity for cce)",
         choices=lambda: COST_MODELS.names,
     )
+    missing_model: bool = setting(False, "Correct for feedback that is missing depending on context and action")
     prior: str | None = setting(
         None, "Policy that lpr stays close to (default: one fitted to the logged actions)",
         metavar="POLICY", recorded=False,

@@ -38,13 +38,14 @@ class HeldOut(NamedTuple):
     cost: Floats  # in the unit of the log, as the next two
     model_value: Floats  # Σ_a π(a|x) q̂(x, a), the cost that a model expects of the policy; NaN without a model
     model_logged: Floats  # q̂(x, a) of the logged action; NaN without a model
+    o: Floats  # 1/P(known | x, a), or 1
 
 
 @dataclass(frozen=True)
 class Selector:
     """An estimate, and what it needs."""
 
-    estimate: Callable[[HeldOut, float], float]  # from scaled costs and the δ of a bound
+    estimate: Callable[[HeldOut, float], float]  # from scaled costs, o of mean 1, and the δ of a bound
     needs_model: bool = False
     largest_cost: float = math.inf  # costs above it are refused
 
@@ -55,32 +56,36 @@ class Selector:
         """
         if held_out is None or not held_out.size:
             return -math.inf
-        weight, *costs = held_out
-        estimate = self.estimate(HeldOut(weight, *map(scale, costs)), DELTA / tried)
+        given = HeldOut(*held_out)
+        cost, model_value, model_logged = map(scale, (given.cost, given.model_value, given.model_logged))
+        scaled = HeldOut(given.weight, cost, model_value, model_logged, given.o / given.o.mean())
+        estimate = self.estimate(scaled, DELTA / tried)
         return scale.reward(estimate) if estimate > -math.inf else estimate
 
 
 def snips(held_out: HeldOut, delta: float) -> float:
-    """−Σ cw/Σ w. A policy that gives the held-out actions no weight at all is the worst."""
-    total = float(held_out.weight.sum())
-    return -float((held_out.cost * held_out.weight).sum()) / total if total > 0 else -math.inf
+    """−Σ ocw/Σ ow. A policy that gives the held-out actions no weight at all is the worst."""
+    weight = held_out.o * held_out.weight
+    total = float(weight.sum())
+    return -float((held_out.cost * weight).sum()) / total if total > 0 else -math.inf
 
 
 def ips(held_out: HeldOut, delta: float) -> float:
-    """−mean cw."""
-    return -float((held_out.cost * held_out.weight).mean())
+    """−mean ocw."""
+    return -float((held_out.o * held_out.cost * held_out.weight).mean())
 
 
 def dr(held_out: HeldOut, delta: float) -> float:
-    """−mean(q̂(x, π) + w(c − q̂(x, a)))."""
-    return -float((held_out.model_value + held_out.weight * (held_out.cost - held_out.model_logged)).mean())
+    """−mean o(q̂(x, π) + w(c − q̂(x, a)))."""
+    values = held_out.model_value + held_out.weight * (held_out.cost - held_out.model_logged)
+    return -float((held_out.o * values).mean())
 
 
 def ls_bound(held_out: HeldOut, delta: float) -> float:
-    """The lower bound (exp(λV − ln(1/δ)/n) − 1)/λ of the logarithmic smoothing V, λ = 1/√n; costs ≤ 0."""
+    """The lower bound (exp(λV − ln(1/δ)/n) − 1)/λ of the logarithmic smoothing V, λ = 1/√n, weights ow; costs ≤ 0."""
     rows = len(held_out.cost)
     lam = 1 / math.sqrt(rows)
-    value = float(np.log1p(lam * held_out.weight * np.maximum(-held_out.cost, 0)).mean()) / lam
+    value = float(np.log1p(lam * held_out.o * held_out.weight * np.maximum(-held_out.cost, 0)).mean()) / lam
     return (math.exp(lam * value - math.log(1 / delta) / rows) - 1) / lam
 
 
@@ -103,7 +108,7 @@ class HeldOutPredictions:
     actions: int
 
     def __call__(self, policies: TrainablePolicies) -> list[Floats]:
-        """The columns of `HeldOut`, by fold: (C, 4, rows)."""
+        """The columns of `HeldOut`, by fold: (C, columns, rows)."""
         parts = [self._columns(policies, rows) for rows in self.rows()]
         return [np.concatenate(of_fold, axis=-1) for of_fold in zip(*parts, strict=True)]
 
@@ -127,8 +132,10 @@ class HeldOutPredictions:
             weight = pi.gather(-1, chosen).squeeze(-1) / rows.p[part].unsqueeze(1).clamp(min=self.nu)
             # The true costs, not those that a cost model filled in: held-out rows have theirs.
             cost = rows.true_cost[part].unsqueeze(1).expand_as(weight)
-            columns.append(torch.stack([weight, cost, (pi * costs).sum(-1), costs.gather(-1, chosen).squeeze(-1)], 2))
-        whole = torch.cat(columns, dim=-1).cpu().numpy().astype(np.float64)  # (G, C, 4, rows)
+            o = torch.ones_like(weight) if rows.o is None else rows.o[part].unsqueeze(1).expand_as(weight)
+            of_model = (pi * costs).sum(-1), costs.gather(-1, chosen).squeeze(-1)
+            columns.append(torch.stack([weight, cost, *of_model, o], 2))
+        whole = torch.cat(columns, dim=-1).cpu().numpy().astype(np.float64)  # (G, C, columns, rows)
         return [whole[g, :, :, : len(held_out)] for g, held_out in enumerate(rows.held_out)]
 
     def _expected_costs(self, rows: Rows, index: Tensor) -> Tensor:
@@ -142,8 +149,11 @@ class HeldOutPredictions:
 
 def fold_models(known: TrainRows, folds: Sequence[Fold], actions: int, device: torch.device) -> list[RewardModel]:
     """One cost model per fold, fitted on the known rows that are not held out."""
-    learned = [known.rows.take(known.learned(fold)) for fold in folds]
-    return [fit_reward_model(rows.context, rows.action, rows.cost, actions, device=device) for rows in learned]
+    learned = [known.take(known.learned(fold)) for fold in folds]
+    return [
+        fit_reward_model(part.rows.context, part.rows.action, part.rows.cost, actions, device=device, weight=part.o)
+        for part in learned
+    ]
 
 
 class Tracker:

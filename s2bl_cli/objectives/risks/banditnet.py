@@ -23,11 +23,11 @@ def banditnet(batch: KnownBatch, h: Numbers) -> Term:
     return batch.term(terms, slope=terms)
 
 
-def _mean(costs: Costs) -> tuple[float, ...]:
-    return (float(costs.mean(dtype=np.float64)) if len(costs) else 0.0,)
+def _mean(costs: Costs, weights: Costs) -> tuple[float, ...]:
+    return (float(np.average(costs.astype(np.float64), weights=weights)) if len(costs) else 0.0,)
 
 
-def _over_the_range(costs: Costs) -> tuple[float, ...]:
+def _over_the_range(costs: Costs, weights: Costs) -> tuple[float, ...]:
     low, high = (float(costs.min()), float(costs.max())) if len(costs) else (0.0, 0.0)
     return tuple(low + part * (high - low) for part in AUTO_TRANSLATIONS)
 

@@ -17,5 +17,7 @@ def ix(batch: KnownBatch, h: Numbers) -> Term:
 
 
 RISK = Risk(
-    "mean_S(c·π/(p+γ))", ix, (smoothing("γ", Between(0, 1e6), lambda costs: (0.5 * max(len(costs), 1) ** -0.5,)),)
+    "mean_S(c·π/(p+γ))",
+    ix,
+    (smoothing("γ", Between(0, 1e6), lambda costs, weights: (0.5 * max(len(costs), 1) ** -0.5,)),),
 )

@@ -20,6 +20,6 @@ def ls(batch: KnownBatch, h: Numbers) -> Term:
 RISK = Risk(
     "−mean_S(ln(1+λ·w·r))/λ",
     ls,
-    (smoothing("λ", Between(0, 1e6, low_open=True), lambda costs: (max(len(costs), 1) ** -0.5,)),),
+    (smoothing("λ", Between(0, 1e6, low_open=True), lambda costs, weights: (max(len(costs), 1) ** -0.5,)),),
     largest_cost=0.0,
 )

@@ -1,0 +1,71 @@
+"""Feedback that is missing depending on context and action: the test that `train` runs, and the weights of known rows.
+
+Known rows are weighted by o = 1/P(known | x, a), so that a mean over them is one over all rows. The model of P is
+fitted once per run, on a sample of the rows with feedback and one of those without, and sees no cost. If q is
+the model's probability in the sample, the odds of all rows are those of the sample times (share of the missing rows
+that are sampled)/(share of the known ones). Every row is predicted by a model that has not learned from it.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import torch
+
+from s2bl_cli.metrics.dependence import dependence
+from s2bl_cli.reward_models.observation_model import ObservationModel, cross_fit_observation
+from s2bl_cli.reward_models.settings import RewardModelSettings
+from s2bl_cli.row_hash import uniform_hash
+from s2bl_cli.training.data import Contrast, Statistics, TrainRows
+
+TESTED_ROWS = 5_000  # with feedback, and as many without
+_LARGEST_WEIGHT = 20.0  # relative to that of a row whose probability is the overall share of known rows
+_FOLDS, _FOLD_SEED = 5, 0xF0
+_ROWS_AT_ONCE = 8192
+
+Floats = npt.NDArray[np.float32]
+
+
+def missingness_warning(contrast: Contrast, *, has_clusters: bool) -> str | None:
+    """What to do if which rows have feedback depends on context or action."""
+    rows, number = contrast.rows.rows, contrast.rows.number
+    cluster = np.unique(number, return_inverse=True)[1].reshape(-1) if has_clusters else None
+    fault = dependence(rows.context, rows.action, rows.known, cluster)
+    return None if fault is None else f"{fault}: policies may prefer actions with more feedback; use --missing-model"
+
+
+@dataclass(frozen=True)
+class FeedbackWeights:
+    """1/P(known | x, a) of known rows, 1 for others."""
+
+    model: ObservationModel
+    odds: float  # of a row of the log, relative to those of the sample
+    least: float  # P counts as at least this
+
+    def __call__(self, train_rows: TrainRows) -> Floats:
+        rows = train_rows.rows
+        o = np.ones(rows.rows, np.float32)
+        known = np.flatnonzero(rows.known)
+        for start in range(0, len(known), _ROWS_AT_ONCE):
+            part = known[start : start + _ROWS_AT_ONCE]
+            fold = _fold_of(train_rows.number[part])
+            q = self.model.probability(rows.context[part], rows.action[part], fold).astype(np.float64)
+            q = np.minimum(q, 1 - 1e-6)
+            odds = q / (1 - q) * self.odds
+            o[part] = 1 / np.maximum(odds / (1 + odds), self.least)
+        return o
+
+
+def fit_feedback_weights(statistics: Statistics, device: torch.device) -> FeedbackWeights:
+    contrast, known_rows = statistics.contrast, len(statistics.known.c)
+    rows = contrast.rows.rows
+    settings = RewardModelSettings(folds=_FOLDS)
+    fold = _fold_of(contrast.rows.number)
+    actions = len(statistics.action_counts)
+    model = cross_fit_observation(rows.context, rows.action, rows.known, fold, actions, settings, device)
+    share = known_rows / statistics.rows
+    return FeedbackWeights(model, contrast.missing_share / contrast.known_share, share / _LARGEST_WEIGHT)
+
+
+def _fold_of(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    return (uniform_hash(numbers, _FOLD_SEED) * _FOLDS).astype(np.int64)
