@@ -188,8 +188,8 @@ class RidgeLearner:
             weight = np.stack(weights)  # (actions, features + 1)
             pi = np.exp(x[held] @ weight.T)
             logged = (pi / pi.sum(1, keepdims=True))[np.arange(held.sum()), known.rows.action[held]]
-            nothing = np.full(held.sum(), np.nan)
-            out = np.stack(HeldOut(logged / known.rows.propensity[held], known.rows.cost[held], nothing, nothing))
+            nothing, ones = np.full(held.sum(), np.nan), np.ones(held.sum())
+            out = np.stack(HeldOut(logged / known.rows.propensity[held], known.rows.cost[held], nothing, nothing, ones))
             tensors = {"body.1.weight": weight[:, :-1], "body.1.bias": weight[:, -1]}
             tensors = {"shift": shift, "scale": scale, **{n: v.astype(np.float32) for n, v in tensors.items()}}
             curve = [(1, "loss", 0.0)]

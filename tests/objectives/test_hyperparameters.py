@@ -21,13 +21,17 @@ from s2bl_cli.registry import REGULARISERS, RISKS
 from s2bl_cli.settings import Between
 
 COSTS = np.array([-1.0, 0.0, -0.5, -0.5], np.float32)
+ONES = np.ones_like(COSTS)
 LEVEL = Hyperparameter(
     "level",
     "ℓ",
     "Level",
     Between(0, 1, low_open=True),
     "auto",
-    {"auto": lambda costs: (float(len(costs)),), "ends": lambda costs: (float(costs.min()), float(costs.max()))},
+    {
+        "auto": lambda costs, weights: (float(len(costs)),),
+        "ends": lambda costs, weights: (float(costs.min()), float(costs.max())),
+    },
     searched=("ends",),
 )
 
@@ -81,19 +85,20 @@ def test_fault_without_words_names_none_and_a_long_text_is_cut() -> None:
 
 
 def test_words_are_numbers_of_the_costs() -> None:
-    assert LEVEL.numbers("auto", COSTS) == (4,)
-    assert LEVEL.numbers("ends", COSTS) == (-1, 0)
-    assert LEVEL.numbers(0.25, COSTS) == (0.25,)
-    assert LEVEL.numbers(None, COSTS) == (None,)
+    assert LEVEL.numbers("auto", COSTS, ONES) == (4,)
+    assert LEVEL.numbers("ends", COSTS, ONES) == (-1, 0)
+    assert LEVEL.numbers(0.25, COSTS, ONES) == (0.25,)
+    assert LEVEL.numbers(None, COSTS, ONES) == (None,)
 
 
 def test_translations_by_hand() -> None:
     """Costs −1, 0, −0.5, −0.5: mean −0.5; `auto` goes from the least to the highest."""
     translation = {one.name: one for one in RISKS.load("banditnet").hyperparameters}["translation"]
-    assert translation.numbers("mean", COSTS) == (-0.5,)
-    assert translation.numbers("auto", COSTS) == pytest.approx((-1, -0.8, -0.6, -0.4, -0.2, -0.1, 0))
-    assert translation.numbers("mean", COSTS[:0]) == (0,)
-    assert set(translation.numbers("auto", COSTS[:0])) == {0}
+    assert translation.numbers("mean", COSTS, ONES) == (-0.5,)
+    assert translation.numbers("auto", COSTS, ONES) == pytest.approx((-1, -0.8, -0.6, -0.4, -0.2, -0.1, 0))
+    assert translation.numbers("mean", np.array([-1.0, 0]), np.array([3.0, 1])) == (-0.75,)
+    assert translation.numbers("mean", COSTS[:0], ONES[:0]) == (0,)
+    assert set(translation.numbers("auto", COSTS[:0], ONES[:0])) == {0}
 
 
 @pytest.mark.parametrize(("risk", "of_four"), [("ix", 0.25), ("ls", 0.5)])
@@ -101,8 +106,8 @@ def test_automatic_smoothing_by_hand(risk: str, of_four: float) -> None:
     """γ = 1/(2√n) and λ = 1/√n; without costs as of one."""
     (declared,) = RISKS.load(risk).hyperparameters
     assert declared.default == "auto"
-    assert declared.numbers("auto", COSTS) == (of_four,)
-    assert declared.numbers("auto", COSTS[:0]) == (2 * of_four,)
+    assert declared.numbers("auto", COSTS, ONES) == (of_four,)
+    assert declared.numbers("auto", COSTS[:0], ONES[:0]) == (2 * of_four,)
 
 
 def test_smoothing_of_a_fixed_default_has_no_words() -> None:

@@ -320,7 +320,7 @@ def test_nu_of_the_estimates_is_the_given_one() -> None:
 
 def test_bound_allows_for_the_number_of_candidates(tmp_path: Path) -> None:
     """δ = 0.05/k: by hand, with one row of weight 1 and reward 1, λ = 1: exp(ln 2 − ln(k/0.05)) − 1 = 0.1/k − 1."""
-    held_out = np.stack(HeldOut(np.ones(1), -np.ones(1), np.ones(1), np.ones(1)))
+    held_out = np.stack(HeldOut(np.ones(1), -np.ones(1), *np.ones((3, 1))))
     selector = SELECTORS.load("ls-bound")
     assert [selector(held_out, RAW, k) for k in (1, 4)] == pytest.approx([0.1 - 1, 0.1 / 4 - 1])
     log = write_arrays(tmp_path / "log.parquet", _graded(), ACTIONS)

@@ -12,13 +12,14 @@ from s2bl_cli.registry import COST_MODELS
 from s2bl_cli.training.batches import rows_on_device
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainRows, count_rows
-from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards, scaled
+from s2bl_cli.training.expected_rewards import Expectation, ExpectedRewards, fit_expected_rewards, scaled
 
 
 def _expected(rows: Any, folds: list[Fold], model: str = "propensity") -> tuple[list[ExpectedRewards], TrainRows]:
     train_rows = TrainRows(rows, np.arange(rows.rows))
     statistics = count_rows([train_rows], 3, sample_bytes=1 << 30)
-    return [fit_expected_rewards(COST_MODELS.load(model), statistics, fold, CPU) for fold in folds], train_rows
+    fitted = COST_MODELS.load(model)
+    return [fit_expected_rewards(fitted, statistics, fold, CPU, with_baseline=True) for fold in folds], train_rows
 
 
 def _costs(expected: list[ExpectedRewards], train_rows: TrainRows) -> Any:
@@ -41,11 +42,11 @@ def _five_rows() -> Any:
 
 def test_costs_and_reward_weights_by_hand() -> None:
     """Known costs −1, 0, −1, −0.5: rewards 1, 0, 1, 0.5 of mean 0.625. Four rows are too few to calibrate: nothing is
-    trusted, a missing row has no weight, and a known one counts 1/ρ = 1.25-fold. With three actions
-    (1 − 0.625)·1/(3·0.9)·1.25 = 0.1736 and (1 − 0.625)·1/(3·0.5)·1.25 = 0.3125; below the mean there is none."""
+    trusted, a missing row has no weight, and a known one counts 1/ρ = 1.25-fold, by its reward. With three actions
+    (1 − 0.625)·1/(3·0.9)·1.25 = 0.1736, (1 − 0.625)·1/(3·0.5)·1.25 = 0.3125, and half of that for half a reward."""
     expected, train_rows = _expected(_five_rows(), [Fold(0)])
     weights = _weights(expected, train_rows)[0]
-    assert weights == pytest.approx([0.375 / 2.7 * 1.25, 0, 0.3125, 0, 0], abs=1e-6)
+    assert weights == pytest.approx([0.375 / 2.7 * 1.25, 0, 0.3125, 0.15625, 0], abs=1e-6)
     rescaled = _weights(scaled(expected, [train_rows]), train_rows)[0]
     assert rescaled == pytest.approx(weights / weights.mean(), rel=1e-6)
     assert _costs(expected, train_rows)[0] == pytest.approx([-1, 0, -1, -0.5, -0.625], abs=1e-6)
@@ -91,7 +92,7 @@ def test_known_rows_are_weighted_by_their_share_of_the_log_not_of_a_sample() -> 
     statistics = count_rows([train_rows], 3, sample_bytes=800)
     sample = statistics.sample
     assert 20 < sample.rows.rows <= 66
-    expected = fit_expected_rewards(COST_MODELS.load("propensity"), statistics, Fold(0), CPU)
+    expected = fit_expected_rewards(COST_MODELS.load("propensity"), statistics, Fold(0), CPU, with_baseline=True)
     weights = _weights([expected], train_rows)[0]
     mean_reward = -sample.rows.cost.mean()
     assert weights[1::4] == pytest.approx(np.full(100, (1 - mean_reward) / 1.5 * 2), rel=1e-5)
@@ -149,15 +150,65 @@ def test_costs_all_alike_are_no_reason_to_fail() -> None:
             assert _weights(scaled(expected, [train_rows]), train_rows).max() == 0
 
 
-@pytest.mark.parametrize("model", COST_MODELS.names)
-def test_contexts_are_needed_where_the_model_says_so(model: str) -> None:
-    """A streamed log is read without them where not."""
-    expected, train_rows = _expected(blobs(known=0.5, test_rows=0), [Fold(0)], model)
-    expectation = expected[0].expectation
-    assert expectation.needs_contexts == (model == "logistic")
-    bare = TrainRows(replace(train_rows.rows, context=np.empty((400, 0), np.float32)), train_rows.number)
-    if not expectation.needs_contexts:
-        assert (_weights(expected, bare) == _weights(expected, train_rows)).all()
+def test_reward_weights_of_known_and_missing_rows_by_hand() -> None:
+    """r̂ = 0.6, b = 0.5, t = 0.8 and two actions at p = 1/2: a missing row has the advantage 0.1. A known one has
+    0.1·r/0.6 and, with ρ = 0.5, (1 − 0.8)·(1 − 0.5)·r/0.5 = 0.2 r."""
+    rows = arrays_of(np.zeros((4, 3), np.float32), np.zeros(4), np.full(4, 0.5), [np.nan, 0, -1, np.nan])
+    train_rows = TrainRows(rows, np.arange(4))
+    statistics = count_rows([train_rows], 2, sample_bytes=1 << 20)
+    model, baseline = (
+        Expectation(lambda part, fold, level=level: np.full(part.rows, level), trust)
+        for level, trust in ((0.6, 0.8), (0.5, 0.0))
+    )
+    expected = ExpectedRewards(Fold(0), model, baseline, 0.5, 0.5, 1.0, statistics)
+    assert expected.weights(train_rows) == pytest.approx([0.1, 0, 0.1 / 0.6 + 0.2, 0.1])
+    doubled = train_rows._replace(o=np.array([1, 2, 2, 1], np.float32))  # of rows that are known half as often
+    assert expected.weights(doubled) == pytest.approx([0.1, 0, 0.1 / 0.6 + 0.4, 0.1])
+
+
+def test_actions_whose_rewards_vary_are_not_preferred() -> None:
+    """Action 0 always has a reward of 0.6, action 1 has 0 or 1 with a mean of 0.5: the mean weights of their known rows
+    have the ratio of the mean rewards, with a calibration or without."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, 2, 20_000)
+    reward = np.where(action == 0, 0.6, rng.integers(0, 2, 20_000))
+    cost = np.where(rng.random(20_000) < 0.5, -reward, np.nan)
+    context = rng.standard_normal((20_000, 2)).astype(np.float32)
+    rows = arrays_of(context, action, np.full(20_000, 0.5), cost)
+    for model in COST_MODELS.names:
+        weights = _weights(*_expected(rows, [Fold(0)], model))[0]
+        sure, gamble = (weights[rows.known & (action == a)].mean() for a in (0, 1))
+        assert sure > 1.1 * gamble
+
+
+def test_baseline_is_that_of_the_context() -> None:
+    """Half of the contexts have rewards of 0.9 and 0.7, the others of 0.3 and 0.1, by the action. With a model of
+    context and action, missing rows have a weight if their action is the better one, in either kind of context."""
+    rng = np.random.default_rng(0)
+    kind, action = rng.integers(0, 2, 8000), rng.integers(0, 2, 8000)
+    rate = 0.1 + 0.6 * kind + 0.2 * action
+    cost = np.where(rng.random(8000) < 0.5, -(rng.random(8000) < rate).astype(float), np.nan)
+    context = np.stack([kind, 1 - kind], axis=1).astype(np.float32)
+    rows = arrays_of(context, action, np.full(8000, 0.5), cost)
+    weights = _weights(*_expected(rows, [Fold(0)], "logistic"))[0]
+    missing = [[weights[~rows.known & (kind == k) & (action == a)].mean() for a in (0, 1)] for k in (0, 1)]
+    assert missing[0][1] > 0.05
+    assert missing[1][1] > 0.05
+    assert missing[0][0] < 0.01
+    assert missing[1][0] < 0.01
+
+
+def test_cce_takes_the_sure_reward(tmp_path: Path) -> None:
+    """Always 0.6, or 0 or 1 with a mean of 0.5: the positive part of every single reward would prefer the gamble."""
+    rng = np.random.default_rng(0)
+    action = rng.integers(0, 2, 6000)
+    reward = np.where(action == 0, 0.6, rng.integers(0, 2, 6000))
+    cost = np.where(rng.random(6000) < 0.3, -reward, np.nan)
+    context = rng.standard_normal((6000, 2)).astype(np.float32)
+    log = write_arrays(tmp_path / "log.parquet", arrays_of(context, action, np.full(6000, 0.5), cost), 2)
+    tensors = train(log, risk="none", reg="cce", epochs=5, lr=0.01).tensors
+    logits = (context - tensors["shift"]) * tensors["scale"] @ tensors["body.1.weight"].T + tensors["body.1.bias"]
+    assert (logits.argmax(axis=1) == 0).mean() > 0.9
 
 
 def test_rows_on_the_device_have_the_filled_costs_and_the_weights() -> None:

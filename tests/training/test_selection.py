@@ -52,6 +52,7 @@ HELD = HeldOut(
     np.array([-1, -0.5, 0]),
     model_value=np.array([-0.5, -0.25, -0.25]),
     model_logged=np.array([-0.5, -0.5, 0.5]),
+    o=np.ones(3),
 )
 BY_HAND = {
     "snips": 2.25 / 3.5,
@@ -285,7 +286,7 @@ class _Script:
 
     def predictions(self, policies: Any) -> list[Any]:
         now = [of_policy[self.epoch - 1] for of_policy in self.values]
-        return [np.stack([HeldOut(np.ones(1), np.array([-value]), np.ones(1), np.ones(1)) for value in now])]
+        return [np.stack([HeldOut(np.ones(1), np.array([-value]), *np.ones((3, 1))) for value in now])]
 
     def tracker(self, patience: int | None) -> Tracker:
         script: Any = self

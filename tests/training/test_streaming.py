@@ -109,7 +109,7 @@ READS = {"wce-s2bl": 1, "tips": 1, "cce-s2bl": 2, "q-learning": 1, "b-crm": 1}
 def test_log_is_read_once_before_the_first_step(
     log_file: Path, monkeypatch: pytest.MonkeyPatch, method: str, reads: int
 ) -> None:
-    """Once for all counts; for the scale of cce's weights once more, without the contexts."""
+    """Once for all counts; once more for the scale of cce's weights, and for the weights of a model of missingness."""
     scans: list[bool] = []
     real = TrainingData.scan
 
@@ -119,7 +119,9 @@ def test_log_is_read_once_before_the_first_step(
 
     monkeypatch.setattr(TrainingData, "scan", scan)
     train_all(log_file, method=method, epochs=0, stream="on")
-    assert scans == [True, False][:reads]
+    assert scans == [True] * reads
+    train_all(log_file, method=method, epochs=0, stream="on", missing_model=True)
+    assert scans == [True] * (2 * reads + 1)
 
 
 def _accuracy(policy: Policy) -> float:

@@ -152,7 +152,8 @@ def test_noise_within_clusters_counts(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", SELECTORS_BY_NAME)
 def test_the_terms_of_a_selector_are_the_selector(name: str) -> None:
     rng = np.random.default_rng(0)
-    held_out = HeldOut(rng.exponential(1, 50), -rng.random(50), -rng.random(50), -rng.random(50))
+    o = rng.exponential(1, 50)
+    held_out = HeldOut(rng.exponential(1, 50), -rng.random(50), -rng.random(50), -rng.random(50), o / o.mean())
     assert _TERMS[name](held_out).estimate.value == pytest.approx(SELECTORS_BY_NAME[name].estimate(held_out, DELTA))
 
 

@@ -1,0 +1,180 @@
+"""Feedback that is missing by context and action: the warning of `train`, and the weights of --missing-model."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from learning_fixtures import CPU, arrays_of, blobs, signalled_by, train, train_all, write_arrays
+
+from s2bl_cli.contract.logs.reading import LogArrays, open_logs
+from s2bl_cli.contract.policies import Policy, read_policy
+from s2bl_cli.training import data
+from s2bl_cli.training.acting import _TERMS
+from s2bl_cli.training.batches import rows_on_device
+from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.data import TrainingData, joined
+from s2bl_cli.training.missing_feedback import fit_feedback_weights
+from s2bl_cli.training.validation import SELECTORS_BY_NAME, HeldOut
+
+COLUMNS = ("context", "action", "propensity", "cost", "split", "cluster")
+WARNING = "which rows have feedback depends on context or action (test statistic "
+
+
+def _selective(rows: int = 20_000, seed: int = 0) -> LogArrays:
+    """Two actions, logged uniformly, with mean rewards of 0.5 and 0.65, known in 40 and 10 % of the rows."""
+    rng = np.random.default_rng(seed)
+    context, action = rng.standard_normal((rows, 3)).astype(np.float32), rng.integers(0, 2, rows)
+    reward = rng.random(rows) < np.array([0.5, 0.65])[action]
+    known = rng.random(rows) < np.array([0.4, 0.1])[action]
+    return arrays_of(context, action, np.full(rows, 0.5), np.where(known, -reward.astype(float), np.nan))
+
+
+@pytest.fixture(scope="module")
+def selective(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return write_arrays(tmp_path_factory.mktemp("selective") / "log.parquet", _selective(), 2)
+
+
+def _data(log: Any, streamed: bool) -> TrainingData:
+    found = TrainingData(log, COLUMNS, streamed=streamed, sample_known=True, contrast_rows=3000)
+    found.weigh_known(fit_feedback_weights(found.statistics, CPU))
+    return found
+
+
+def _share_of_better(policy: Policy) -> float:
+    context = _selective(1000, seed=9).context
+    tensors = policy.tensors
+    scaled = (context - tensors["shift"]) * tensors["scale"]
+    return float(((scaled @ tensors["body.1.weight"].T + tensors["body.1.bias"]).argmax(axis=1) == 1).mean())
+
+
+def test_weights_are_the_inverse_probabilities(selective: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """1/0.4 and 1/0.1, from a sample that has as many known rows as missing ones; the same ones where rows are
+    streamed, in the statistics and in the parts."""
+    with open_logs([str(selective)]) as log:
+        monkeypatch.setattr(data, "PART_BYTES", 5000 * data.row_bytes(log, COLUMNS))
+        whole, streamed = (_data(log, is_streamed) for is_streamed in (False, True))
+        known = whole.statistics.known
+        assert [known.o[known.action == a].mean() for a in (0, 1)] == pytest.approx([2.5, 10], rel=0.05)
+        assert (streamed.statistics.known.o == known.o).all()
+        for rows in (whole, streamed):
+            sample, parts = rows.statistics.sample, joined(list(rows.parts(0)))
+            by_number = dict(zip(parts.number.tolist(), rows._weighed(parts).o, strict=True))
+            assert sample.o == pytest.approx([by_number[number] for number in sample.number.tolist()])
+
+
+def test_weights_have_a_mean_of_one_over_the_rows_of_a_fold(selective: Path) -> None:
+    """In batches of known rows, and in batches of all rows, where a known row also counts N/n-fold."""
+    with open_logs([str(selective)]) as log:
+        found = _data(log, streamed=False)
+        (part,) = found.parts(0)
+        folds = [Fold(0), Fold(1, 0.0, 0.5)]
+        rows = rows_on_device(part, folds, found.statistics, reg_on_known=True, device=CPU)
+        assert rows.known_weight is not None
+        for g, known in enumerate(rows.known):
+            assert rows.known_weight[g][known].mean().item() == pytest.approx(1, rel=1e-4)
+            assert rows.feedback_weight[g].mean().item() == pytest.approx(1, rel=1e-4)
+        assert rows.regularised_weight is rows.known_weight
+        # Of all rows, half have each action, unlike the known rows.
+        weights = found.statistics.action_weight(folds[0], on_known=True)
+        assert weights == pytest.approx([2, 2], rel=0.06)
+        mean = found.mean_of_propensities(lambda p: p, folds[0], on_known=True)
+        assert mean == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("stream", ["off", "on"])
+@pytest.mark.parametrize("method", ["tips", "wce-s2bl", "cce-s2bl", "q-learning", "dm", "dm-s2bl"])
+def test_the_better_action_is_chosen(selective: Path, method: str, stream: str) -> None:
+    (trained,) = train_all(selective, method=method, epochs=6, lr=0.02, missing_model=True, stream=stream)
+    assert _share_of_better(trained.policy) > 0.95
+    assert trained.policy.lineage.settings["missing-model"] is True
+
+
+@pytest.mark.parametrize("method", ["tips", "wce-s2bl", "cce-s2bl"])
+def test_without_a_model_the_action_with_more_feedback_is_chosen(selective: Path, method: str) -> None:
+    assert _share_of_better(train(selective, method=method, epochs=6, lr=0.02)) == 0
+
+
+@pytest.mark.parametrize("sampling", ["paired", "mixed"])
+def test_risk_is_that_of_all_rows(selective: Path, sampling: str) -> None:
+    """With a learning rate of nearly 0, the policy is uniform: its risk is −(0.5 + 0.65)/2, and −(4·0.5 + 0.65)/5 if
+    the known rows count equally."""
+    for missing_model, value in ((True, -0.575), (False, -0.53)):
+        (trained,) = train_all(
+            selective, method="tips", sampling=sampling, epochs=1, lr=1e-9, missing_model=missing_model
+        )
+        (risk,) = [value for _, quantity, value in trained.curve if quantity == "risk"]
+        assert risk == pytest.approx(value, abs=0.02)
+
+
+@pytest.mark.parametrize("method", ["tips", "dm"])
+@pytest.mark.parametrize("select", ["snips", "ips", "dr"])
+def test_selectors_estimate_the_value_on_all_rows(tmp_path: Path, method: str, select: str) -> None:
+    """Contexts of the second kind have a reward of 0.9 instead of 0.3, whatever the action, and are known four times as
+    often. Every policy has a value of 0.6; the mean of the known rewards is 0.78."""
+    rng = np.random.default_rng(0)
+    kind, action = rng.integers(0, 2, 8000), rng.integers(0, 2, 8000)
+    cost = -(rng.random(8000) < np.array([0.3, 0.9])[kind]).astype(float)
+    cost = np.where(rng.random(8000) < np.array([0.1, 0.4])[kind], cost, np.nan)
+    context = np.stack([kind, 1 - kind], axis=1).astype(np.float32)
+    log = write_arrays(tmp_path / "log.parquet", arrays_of(context, action, np.full(8000, 0.5), cost), 2)
+    settings: dict[str, Any] = {"method": method, "epochs": 0, "select": select, "folds": 3}
+    settings |= {"penalty": "10,100"} if method == "dm" else {"nu": "0,0.001"}
+    usual, weighted = (train_all(log, **settings, missing_model=m)[0].estimate for m in (False, True))
+    assert usual == pytest.approx(0.78, abs=0.04)
+    assert weighted == pytest.approx(0.6, abs=0.04)
+
+
+def test_acts_are_chosen_by_the_value_on_all_rows() -> None:
+    """Two rows of reward 1 and weight 1, two of reward 0: with o, the first count three times as much."""
+    held_out = HeldOut(np.ones(4), np.array([-1.0, -1, 0, 0]), np.zeros(4), np.zeros(4), np.array([3.0, 3, 1, 1]))
+    for name in ("snips", "ips", "dr"):
+        assert _TERMS[name](held_out).estimate.value == pytest.approx(0.75)
+        assert SELECTORS_BY_NAME[name](np.stack(held_out)) == pytest.approx(0.75)
+
+
+# --- the command ---
+
+
+def test_train_warns_and_says_what_to_type(run: Callable[..., Any], selective: Path) -> None:
+    words = ("train", selective, "--method", "tips", "--epochs", 1, "--quiet", "--force", "-o", "p.safetensors")
+    ran = run(*words)
+    assert ran.code == 0
+    assert ran.stderr.startswith(f"warning: {selective}: {WARNING}")
+    assert ran.stderr.endswith(": policies may prefer actions with more feedback; use --missing-model\n")
+    assert ran.stderr.count("\n") == 1
+    ran = run(*words, "--missing-model")
+    assert (ran.code, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("method", ["tips", "wce-only"])
+def test_no_warning_if_feedback_is_missing_at_random_or_not_used(
+    run: Callable[..., Any], tmp_path: Path, selective: Path, method: str
+) -> None:
+    log = write_arrays(tmp_path / "log.parquet", blobs(known=0.3), 3) if method == "tips" else selective
+    ran = run("train", log, "--method", method, "--epochs", 1, "--quiet", "-o", "p.safetensors")
+    assert (ran.code, ran.stderr) == (0, "")
+
+
+@pytest.mark.parametrize("known", [0.0, 1.0])
+def test_nothing_to_model(tmp_path: Path, known: float) -> None:
+    """All feedback is known, or none: the policy is the same with a model of missingness."""
+    log = write_arrays(tmp_path / "log.parquet", blobs(known=known, test_rows=0), 3)
+    method = "tips" if known else "wce-only"
+    usual, weighted = (train(log, method=method, missing_model=m).tensors for m in (False, True))
+    assert all((usual[name] == weighted[name]).all() for name in usual)
+
+
+def test_a_stopped_run_with_a_model_of_missingness_goes_on_as_if_never_stopped(
+    run: Callable[..., Any], tmp_path: Path, selective: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = ("train", selective, "--missing-model", "--epochs", 2, "--quiet")
+    assert run(*words, "-o", "whole.safetensors").code == 0
+    asked = iter(range(10_000))
+    with monkeypatch.context() as patch:
+        signalled_by(patch, lambda: next(asked) == 100)
+        assert run(*words, "-o", "stopped.safetensors").code == 143
+    assert run(*words, "-o", "stopped.safetensors", "--resume").code == 0
+    whole, stopped = (read_policy(str(tmp_path / f"{name}.safetensors")).policy for name in ("whole", "stopped"))
+    assert all((whole.tensors[name] == stopped.tensors[name]).all() for name in whole.tensors)
