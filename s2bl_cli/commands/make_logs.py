@@ -48,6 +48,10 @@ def make_logs(
     s2bl make-logs --dataset my.csv --label-column species
     """
     console = console_of(quiet=quiet, as_json=json, output=output)
+    if settings.logging_policy is not None:
+        from s2bl_cli.contract.policies import read_policy
+
+        settings = settings.with_tau_of(read_policy(settings.logging_policy).policy.lineage)
     target = output or f"{data.short_name}-tau{settings.tau:g}.parquet"
     device = run.start()
     from s2bl_cli.logging_policy.conversion import Targets, convert  # imports torch: after the options are checked

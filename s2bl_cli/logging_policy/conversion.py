@@ -55,6 +55,7 @@ def convert(
 ) -> LogFacts:
     """Write the log, and the fitted policy if requested. Return the facts of the log."""
     given = None if settings.logging_policy is None else read_policy(settings.logging_policy)
+    settings = settings if given is None else settings.with_tau_of(given.policy.lineage)
     cost = cost_of(settings)
     data = _load(data_settings, cost.columns)
     targets.check()  # after the inputs, so that their errors are reported first

@@ -23,7 +23,7 @@ from s2bl_cli.logging_policy.facts import LogFacts
 from s2bl_cli.logging_policy.fitting import Advance, fit_network, fitting_steps
 from s2bl_cli.logging_policy.policies import ExploringPolicy, FittedPolicy, LoggingPolicy, RandomPolicy, UniformPolicy
 from s2bl_cli.logging_policy.random_scores import draw_pairs, pair_probabilities
-from s2bl_cli.logging_policy.settings import LoggingSettings
+from s2bl_cli.logging_policy.settings import LoggingSettings, tau_of_logits
 from s2bl_cli.policies.network import PolicyNetwork, network_from, network_tensors, on_device
 from s2bl_cli.policies.settings import parse_hidden
 
@@ -55,7 +55,8 @@ def logging_policy_for(
     policy: LoggingPolicy
     if given is not None:
         network = _load_network(given, data, device)
-        policy = FittedPolicy(network, device, temperature=settings.tau, adverse=settings.adverse)
+        temperature = settings.tau / tau_of_logits(given.policy.lineage)
+        policy = FittedPolicy(network, device, temperature=temperature, adverse=settings.adverse)
     elif settings.logging_model == "uniform":
         policy = UniformPolicy(data.classes)
     elif settings.logging_model == "random":

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, replace
 
+from s2bl_cli.contract.lineage import Step
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.logging_policy.cost_names import MATCH
 from s2bl_cli.policies.settings import parse_hidden
@@ -30,8 +31,9 @@ class LoggingSettings:
     """Which policy logs, and the cost of its decisions."""
 
     tau: float = setting(
-        1.0,
-        "Temperature τ of the logging policy (called inverse temperature in the paper); larger is more uniform",
+        None,
+        "Temperature τ of the logging policy (called inverse temperature in the paper); larger is more uniform "
+        "(default: 1; with --logging-policy: the τ that it was saved with)",
         rule=Between(0, 1e6, low_open=True),
         panel=COMMON,
     )
@@ -49,7 +51,7 @@ class LoggingSettings:
     )
     logging_policy: str | None = setting(
         None,
-        "Logging policy saved by --save-policy, instead of fitting one; it draws from softmax(h/τ)",
+        "Logging policy saved by --save-policy, instead of fitting one; it logs at any --tau",
         recorded=False,
         metavar="FILE",
     )
@@ -80,6 +82,8 @@ class LoggingSettings:
 
     def __post_init__(self) -> None:
         check_settings(self)
+        if self.tau is None and self.logging_policy is None:
+            object.__setattr__(self, "tau", 1.0)  # the instance is frozen once it is made
         parse_hidden(self.logging_model or "linear", self.hidden)
         if self.cost_noise and self.cost != MATCH:
             raise SettingError(
@@ -92,6 +96,10 @@ class LoggingSettings:
                 f"--adverse needs a fitted logging policy, found --logging-model {self.logging_model}: "
                 f"remove --adverse or choose another model"
             )
+
+    def with_tau_of(self, saved: Step) -> "LoggingSettings":
+        """With the τ of a saved policy's log, if none is given."""
+        return self if self.tau is not None else replace(self, tau=_tau_of(saved))
 
     def resolved(self, dataset: str, *, images: bool, device: str) -> "LoggingSettings":
         """The settings with all defaults of this dataset and device filled in."""
@@ -107,3 +115,12 @@ class LoggingSettings:
             width=self.width if self.width is not None else WIDTH[hardware],
             epochs=self.epochs if self.epochs is not None else epochs,
         )
+
+
+def _tau_of(saved: Step) -> float:
+    return float(saved.settings.get("tau") or 1.0) if saved.command == "make-logs" else 1.0
+
+
+def tau_of_logits(saved: Step) -> float:
+    """The τ by which the logits of a saved policy are divided already: it was fitted as softmax(τ·h)."""
+    return _tau_of(saved) if saved.settings.get("tau-mode") == "train" else 1.0

@@ -162,12 +162,15 @@ def test_adverse_prefers_wrong_actions(make: Callable[..., LogArrays]) -> None:
 
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_saved_policy_logs_the_same(make: Callable[..., LogArrays], tmp_path: Path, model: str) -> None:
-    """A fit of softmax(τ·h) draws from softmax(h), which is the saved policy at τ = 1."""
+    """At the same τ, which is the default. A fit of softmax(τ·h) draws from softmax(h): its logits are not divided by
+    τ a second time, and at another τ they are multiplied by 5/τ."""
     fitted = make("--tau", 5, "--logging-model", model, "--hidden", 8, "--save-policy", "p.safetensors")
     reused = make("--logging-policy", "p.safetensors")
     assert same(fitted, reused)
-    flatter = make("--logging-policy", "p.safetensors", "--tau", 3)
-    assert not np.array_equal(flatter.pi0, reused.pi0)
+    assert same(fitted, make("--logging-policy", "p.safetensors", "--tau", 5))
+    sharper = make("--logging-policy", "p.safetensors", "--tau", 2.5)
+    squared = np.asarray(fitted.pi0, np.float64) ** 2
+    assert sharper.pi0 == pytest.approx(squared / squared.sum(axis=1, keepdims=True), rel=1e-4)
     policy = read_policy(str(tmp_path / "p.safetensors")).policy
     assert (policy.network.model, policy.network.actions) == (model, ACTIONS)
     assert policy.training_rows == ROWS - TEST_ROWS
@@ -180,6 +183,7 @@ def test_saved_policy_logs_the_same(make: Callable[..., LogArrays], tmp_path: Pa
 def test_tau_of_a_reused_policy_is_that_of_sample_mode(make: Callable[..., LogArrays]) -> None:
     sampled = make("--tau-mode", "sample", "--tau", 5, "--save-policy", "p.safetensors")
     assert same(sampled, make("--logging-policy", "p.safetensors", "--tau", 5))
+    assert same(sampled, make("--logging-policy", "p.safetensors"))
     # sample mode fits at 1 whatever τ is
     assert same(make("--tau-mode", "sample", "--tau", 1), make("--logging-policy", "p.safetensors", "--tau", 1))
 
@@ -194,6 +198,7 @@ def test_lineage_of_a_reused_policy(make: Callable[..., LogArrays], tmp_path: Pa
     assert source.role == "policy"
     assert source.step is not None
     assert (source.step.command, source.step.settings["tau"]) == ("make-logs", 5.0)
+    assert step.settings["tau"] == 5.0
     assert "logging-policy" not in step.settings
 
 
