@@ -88,7 +88,7 @@ class ExpectedRewards:
 
     def weights(self, train_rows: TrainRows) -> Floats:
         """(r̂ − b)₊/(k·p) of all rows, times r/r̂ where the reward r is known, and (1 − t)(1 − b)·r/(ρ·k·p) of known
-        rows, t the trust: (rows,). Linear in r, so that an action whose rewards vary is not preferred."""
+        rows, t the trust in r̂: (rows,). Linear in r, so that an action whose rewards vary is not preferred."""
         rows, learned = train_rows.rows, train_rows.learned(self.fold)
         fold = np.where(learned, _folds_of(train_rows.number, self.fold), NO_FOLD)
         expected, baseline = self._expected(self.expectation, rows, fold), self._expected(self.baseline, rows, fold)
