@@ -101,7 +101,8 @@ class _Features:
         moments.add(x)
         std = np.asarray(moments.std)
         self._shift = np.asarray(moments.mean, np.float32)
-        self._scale = np.divide(1, std, out=np.zeros_like(std), where=std > 0).astype(np.float32)
+        scale = np.divide(1, std, out=np.zeros_like(std), where=std > 0)
+        self._scale = np.minimum(scale, np.finfo(np.float32).max).astype(np.float32)
         width = x.shape[1]
 
         def directions(count: int) -> Floats:

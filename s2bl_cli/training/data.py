@@ -138,7 +138,9 @@ class _Sample:
     def add(self, rows: TrainRows, chosen: npt.NDArray[np.bool_]) -> None:
         """Those of the chosen rows that are in the sample."""
         count = sum(part.rows.rows for part in self._parts)
-        if self.share < 1 or count + int(chosen.sum()) > self._limit:
+        if self._limit == 0:
+            chosen = np.zeros_like(chosen)
+        elif self.share < 1 or count + int(chosen.sum()) > self._limit:
             hashed = uniform_hash(rows.number, _SAMPLE_SEED)
             while count + int((chosen & (hashed < self.share)).sum()) > self._limit:
                 self.share /= 2
@@ -229,9 +231,12 @@ class TrainingData:
         known = statistics.known._replace(o=np.concatenate(o))
         self.statistics = replace(statistics, known=known, sample=self._weighed(statistics.sample))
 
-    @property
-    def is_weighted(self) -> bool:
-        return self._model_o is not None
+    def take_contrast(self) -> Contrast:
+        """The contrast, which is not kept."""
+        contrast = self.statistics.contrast
+        nothing = contrast.rows.take(np.zeros(contrast.rows.rows.rows, bool))
+        self.statistics = replace(self.statistics, contrast=contrast._replace(rows=nothing))
+        return contrast
 
     def _weighed(self, rows: TrainRows) -> TrainRows:
         return rows if self._model_o is None else rows._replace(o=self._model_o(rows))

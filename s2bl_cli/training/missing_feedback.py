@@ -56,14 +56,13 @@ class FeedbackWeights:
         return o
 
 
-def fit_feedback_weights(statistics: Statistics, device: torch.device) -> FeedbackWeights:
-    contrast, known_rows = statistics.contrast, len(statistics.known.c)
+def fit_feedback_weights(contrast: Contrast, statistics: Statistics, device: torch.device) -> FeedbackWeights:
     rows = contrast.rows.rows
     settings = RewardModelSettings(folds=_FOLDS)
     fold = _fold_of(contrast.rows.number)
     actions = len(statistics.action_counts)
     model = cross_fit_observation(rows.context, rows.action, rows.known, fold, actions, settings, device)
-    share = known_rows / statistics.rows
+    share = len(statistics.known.c) / statistics.rows
     return FeedbackWeights(model, contrast.missing_share / contrast.known_share, share / _LARGEST_WEIGHT)
 
 

@@ -186,24 +186,25 @@ class TrainingRun:
             or REWARD_WEIGHT in needs
             or SELECTORS.load(self.settings.selector).needs_model
         )
-        uses_feedback = self.settings.uses_feedback or self.settings.held_share > 0
-        in_sample = SAMPLE_BYTES // (2 * self.log.spec.context.byte_width)
+        fitting = SAMPLE_BYTES // (2 * self.log.spec.context.byte_width)
+        contrast_rows = fitting if self.settings.missing_model else min(TESTED_ROWS, fitting)
         return TrainingData(
             self.log,
             columns,
             streamed=streamed,
             sample_known=needs_known,
-            contrast_rows=(in_sample if self.settings.missing_model else TESTED_ROWS) if uses_feedback else 0,
+            contrast_rows=contrast_rows if self.settings.sees_feedback else 0,
         )
 
     def _weigh_known(self, data: TrainingData, run: Run) -> None:
         """With --missing-model, weight known rows; without, warn if feedback is missing by context or action."""
-        known = data.statistics.known.c
-        if not 2 <= len(known) <= data.statistics.rows - 2:
+        contrast = data.take_contrast()
+        known = contrast.rows.rows.known
+        if known.all() or not known.any():
             return
         if self.settings.missing_model:
-            data.weigh_known(fit_feedback_weights(data.statistics, run.device))
-        elif warning := missingness_warning(data.statistics.contrast, has_clusters=data.has_clusters):
+            data.weigh_known(fit_feedback_weights(contrast, data.statistics, run.device))
+        elif warning := missingness_warning(contrast, has_clusters=data.has_clusters):
             run.console.warn(f"{self.log.name}: {warning}")
 
     def _spec(self) -> NetworkSpec:

@@ -326,6 +326,10 @@ class TrainSettings:
                 f"known only those with feedback: use --sampling paired or --reg-rows all",
             ),
             (
+                self.missing_model and not self.sees_feedback,
+                f"--missing-model weights rows with feedback, which {self.name} does not use: drop it",
+            ),
+            (
                 searched and not selects,
                 f"{', '.join(searched)} tries several and needs --select, such as --select snips",
             ),
@@ -400,6 +404,11 @@ class TrainSettings:
     def uses_feedback(self) -> bool:
         is_feedback_free = self.learner == GRADIENT_LEARNER and not self.risk_term.needs
         return not is_feedback_free or self.reg_rows == "known" or REWARD_WEIGHT in self.regulariser_term.needs
+
+    @property
+    def sees_feedback(self) -> bool:
+        """Whether training or selection does."""
+        return self.uses_feedback or bool(self.held_share) or self.folds is not None
 
     @property
     def name(self) -> str:

@@ -78,6 +78,14 @@ def test_wide_contexts_of_integers_and_many_actions() -> None:
     assert dependence(image, action, rng.random(3000) < 0.4) is None
 
 
+@pytest.mark.parametrize("unit", [1e-42, 1e-30, 1e30])
+def test_unit_of_the_context_does_not_matter(unit: float) -> None:
+    x, a, rng = _log(0, 2000)
+    for share, is_found in ((np.where(x[:, 0] > 0, 0.5, 0.3), True), (0.4, False)):
+        known = rng.random(2000) < share
+        assert (dependence(x * np.float32(unit), a, known) is not None) == is_found
+
+
 @pytest.mark.parametrize("known", [np.ones(5, bool), np.zeros(5, bool)], ids=["all", "none"])
 def test_nothing_to_test(known: Any) -> None:
     assert dependence(np.zeros((5, 2)), np.zeros(5, int), known) is None

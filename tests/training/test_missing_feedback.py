@@ -38,7 +38,8 @@ def selective(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def _data(log: Any, streamed: bool) -> TrainingData:
     found = TrainingData(log, COLUMNS, streamed=streamed, sample_known=True, contrast_rows=3000)
-    found.weigh_known(fit_feedback_weights(found.statistics, CPU))
+    found.weigh_known(fit_feedback_weights(found.take_contrast(), found.statistics, CPU))
+    assert found.statistics.contrast.rows.rows.rows == 0
     return found
 
 
@@ -157,13 +158,19 @@ def test_no_warning_if_feedback_is_missing_at_random_or_not_used(
     assert (ran.code, ran.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("known", [0.0, 1.0])
-def test_nothing_to_model(tmp_path: Path, known: float) -> None:
-    """All feedback is known, or none: the policy is the same with a model of missingness."""
-    log = write_arrays(tmp_path / "log.parquet", blobs(known=known, test_rows=0), 3)
-    method = "tips" if known else "wce-only"
-    usual, weighted = (train(log, method=method, missing_model=m).tensors for m in (False, True))
+def test_nothing_to_model(tmp_path: Path) -> None:
+    """All feedback is known: the policy is the same with a model of missingness."""
+    log = write_arrays(tmp_path / "log.parquet", blobs(test_rows=0), 3)
+    usual, weighted = (train(log, method="tips", missing_model=m).tensors for m in (False, True))
     assert all((usual[name] == weighted[name]).all() for name in usual)
+
+
+def test_a_method_without_feedback_has_no_use_for_a_model_of_missingness(run: Callable[..., Any]) -> None:
+    ran = run("train", "log.parquet", "--method", "wce-only", "--missing-model")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: --missing-model weights rows with feedback, which wce-only does not use: drop it\n",
+    )
 
 
 def test_a_stopped_run_with_a_model_of_missingness_goes_on_as_if_never_stopped(
