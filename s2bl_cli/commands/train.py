@@ -15,7 +15,6 @@ from s2bl_cli.commands.options import (
     settings_as_flags,
     shown,
 )
-from s2bl_cli.console import FEW_STEPS, few_steps
 from s2bl_cli.contract.logs.columns import LogColumns, SplitSettings
 from s2bl_cli.policies.run_settings import RunSettings
 from s2bl_cli.training.settings import RunOptions, TrainSettings
@@ -106,9 +105,9 @@ def train(
         console.say(f"{left_out:,} rows are left out for testing ({test_rows.text}); evaluate scores on them")
     for warning in warnings:
         console.warn(warning)
-    steps = settings.epochs * max(1, first.training_rows // settings.batch_size)
-    if steps < FEW_STEPS:
-        console.say(few_steps(steps))
+    for policy, target in zip(trained, targets, strict=True):
+        for warning in policy.warnings:
+            console.warn(f"{shown(target)}: {warning}")
     console.summary(
         {
             "outputs": targets,
