@@ -105,9 +105,10 @@ def train(
         console.say(f"{left_out:,} rows are left out for testing ({test_rows.text}); evaluate scores on them")
     for warning in warnings:
         console.warn(warning)
-    for policy, target in zip(trained, targets, strict=True):
-        for warning in policy.warnings:
-            console.warn(f"{shown(target)}: {warning}")
+    for finding in dict.fromkeys(finding for policy in trained for finding in policy.findings):
+        concerned = [shown(t) for policy, t in zip(trained, targets, strict=True) if finding in policy.findings]
+        subject = concerned[0] if len(concerned) == 1 else f"{len(concerned)} policies"
+        (console.warn if finding.has_failed else console.say)(f"{subject}: {finding.text}")
     console.summary(
         {
             "outputs": targets,

@@ -2,6 +2,7 @@
 it avoids the logged actions. The values are biased upward, because the policy has learned from these rows."""
 
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -17,7 +18,14 @@ from s2bl_cli.training.data import TrainingData
 _MOST_ROWS = 1 << 14
 _ROWS_AT_ONCE = 4096
 _LEAST_MEAN_WEIGHT = 0.5  # it is 1 for a policy that takes logged actions, whatever they are
-_LEAST_SHARE = 0.75  # of the gain of the likeliest actions
+_LEAST_SHARE = 0.75  # of the gain of the likeliest actions over the logged ones
+
+
+class Finding(NamedTuple):
+    """What is wrong with a policy, and what to type."""
+
+    text: str
+    has_failed: bool = False  # the policy is useless
 
 
 def known_rows(data: TrainingData) -> Iterator[LogArrays]:
@@ -36,8 +44,8 @@ def known_rows(data: TrainingData) -> Iterator[LogArrays]:
 
 
 @torch.no_grad()
-def diagnose(policy: Policy, data: TrainingData, nu: float, device: torch.device) -> list[str]:
-    """Warnings, each with what to type."""
+def diagnose(policy: Policy, data: TrainingData, nu: float, device: torch.device) -> list[Finding]:
+    """By the known train rows."""
     network = on_device(network_from(policy.network, policy.tensors, "the policy"), device).eval()
     columns: list[list[Floats]] = []
     for rows in known_rows(data):
@@ -47,24 +55,25 @@ def diagnose(policy: Policy, data: TrainingData, nu: float, device: torch.device
         columns.append([-rows.cost.astype(np.float64), pi[index, rows.action] / truncated, likeliest / truncated])
     if not columns:
         return []
-    return list(warnings_of(*map(np.concatenate, zip(*columns, strict=True)), is_soft=policy.acts.is_plain))
+    return list(findings(*map(np.concatenate, zip(*columns, strict=True)), is_soft=policy.acts.is_plain))
 
 
-def warnings_of(reward: Floats, sampled: Floats, likeliest: Floats, *, is_soft: bool) -> Iterator[str]:
+def findings(reward: Floats, sampled: Floats, likeliest: Floats, *, is_soft: bool) -> Iterator[Finding]:
     """`sampled`, `likeliest`: weights π(a|x)/p of the policy and of its likeliest action, all (rows,)."""
     if sampled.mean() < _LEAST_MEAN_WEIGHT:
-        yield (
-            f"the policy avoids the logged actions: its mean weight on the known train rows is {sampled.mean():.2f}, "
-            f"not about 1; with --risk banditnet, search the translation with --translation auto --select snips"
+        yield Finding(
+            f"avoids the logged actions: the mean weight of the known train rows is {sampled.mean():.2f}, not about 1; "
+            f"with --risk banditnet, search the translation with --translation auto --select ips",
+            has_failed=True,
         )
     elif is_soft and likeliest.any():
         draws, best = _snips(reward, sampled), _snips(reward, likeliest)
-        gap, logged = difference(best, draws), reward.mean()
+        gap, possible = difference(best, draws), best.value - reward.mean()
         is_clear = gap.value > 2 * (gap.stderr or 0.0)
-        if is_clear and draws.value - logged < _LEAST_SHARE * (best.value - logged):
-            yield (
-                f"the policy's draws are worth far less than its likeliest actions: {draws.value:.4g} and "
-                f"{best.value:.4g} (SNIPS on the known train rows); let it act by --act argmax, or --act auto"
+        if is_clear and 0 < (1 - _LEAST_SHARE) * possible < gap.value:
+            yield Finding(
+                f"draws are worth far less than the likeliest actions: {draws.value:.4g} against {best.value:.4g} "
+                f"(SNIPS on the known train rows); consider --act auto or --act argmax"
             )
 
 

@@ -133,9 +133,11 @@ class GradientLearner:
             if run.checkpoint.is_due(state.epoch):
                 run.checkpoint.progress.current = state.saved(run.stage, key, tracker.results)
                 run.checkpoint.write()
-        yield from tracker.finished(
-            state.epoch, policies, undertrained(policies, batches, objective, self._spec.actions)
-        )
+        results = list(tracker.finished(state.epoch, policies))
+        still_falls = undertrained(policies, batches, objective, self._spec.actions).flatten().tolist()
+        for (candidate, result), falls in zip(results, still_falls, strict=True):
+            result.undertrained = falls
+            yield candidate, result
 
     def _policies(
         self, starts: Sequence[PolicyNetwork], policies: int, *, bf16: bool, compiled: bool

@@ -28,7 +28,7 @@ from s2bl_cli.training.acting import FoldPolicy, choose_act
 from s2bl_cli.training.candidates import Candidate, Fold, candidates_of, folds_of
 from s2bl_cli.training.cost_scale import cost_scale, outside, range_warnings
 from s2bl_cli.training.data import TrainingData, needs_streaming
-from s2bl_cli.training.diagnosis import diagnose
+from s2bl_cli.training.diagnosis import Finding, diagnose
 from s2bl_cli.training.interruption import Interrupted, noted_signals
 from s2bl_cli.training.learner import Checkpoint, Learner, Run
 from s2bl_cli.training.settings import AUTO, RunOptions, TrainSettings, check_rules, default_select_on
@@ -46,7 +46,7 @@ class TrainedPolicy:
     candidate: Candidate
     estimate: float | None
     curve: list[tuple[int, str, float]]  # epoch, quantity, value
-    warnings: tuple[str, ...] = ()
+    findings: tuple[Finding, ...] = ()
 
     @property
     def seed(self) -> int:
@@ -109,21 +109,22 @@ class TrainingRun:
             if selected.get(candidate.fold.seed, candidate.number) == candidate.number:
                 act = self._act(candidate, of_folds, data, spec, run.device)
                 policy = self._policy(candidate, result, data, spec, act)
-                warnings = (*self._warnings(policy, candidate, result, data, run.device),)
-                trained.append(
-                    TrainedPolicy(policy, candidate, estimates.get(candidate.fold.seed), result.curve, warnings)
-                )
+                estimate = estimates.get(candidate.fold.seed)
+                findings = tuple(self._findings(policy, candidate, result, data, run.device))
+                trained.append(TrainedPolicy(policy, candidate, estimate, result.curve, findings))
         return trained
 
-    def _warnings(
+    def _findings(
         self, policy: Policy, candidate: Candidate, result: Result, data: TrainingData, device: torch.device
-    ) -> Iterator[str]:
-        """On what went wrong in training, as far as the train rows show it."""
+    ) -> Iterator[Finding]:
+        """On what went wrong in training by gradients, as far as the train rows show it."""
+        if self.settings.learner != GRADIENT_LEARNER:
+            return
+        steps = steps_of(self._suited(data), data.statistics.rows).total
         if result.undertrained:
-            steps = steps_of(self._suited(data), data.statistics.rows).total
             option = "--steps" if self.settings.epochs is None else "--epochs"
-            yield f"the policy is undertrained: after {counted(steps, 'step')} its loss would still fall; raise {option}"
-        elif self.settings.learner == GRADIENT_LEARNER and self.settings.act is None:
+            yield Finding(f"undertrained: the loss would still fall after {counted(steps, 'step')}; raise {option}")
+        elif steps and self.settings.act is None:
             nu = float(candidate.hyperparameters.get("nu", NU.default) or 0)
             yield from diagnose(policy, data, nu, device)
 

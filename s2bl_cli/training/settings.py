@@ -129,14 +129,13 @@ class TrainSettings:
     preset: str = setting("s2bl", "Set of optimisation defaults", choices=lambda: tuple(_PRESETS), panel=OPTIMISATION)
     epochs: int | None = setting(
         None,
-        "Passes over the train rows, instead of --steps (default for resnets: 20; paper: 60, resnets 120)",
+        "Passes over the train rows, instead of --steps (resnets: 20; paper: 60, resnets 120)",
         rule=Between(0, 100_000),
         panel=COMMON,
     )
     steps: int | None = setting(
         None,
-        "Number of optimizer steps (default: 3000, or 10 passes over the known rows if that is more; if the regulariser "
-        "sees only known rows, at most 20 passes)",
+        "Number of optimizer steps (default: 3000, or 10 passes over the known rows)",
         rule=Between(0, 100_000_000),
         panel=COMMON,
     )
@@ -153,7 +152,7 @@ class TrainSettings:
     )
     lr: float | None = setting(
         None,
-        "Learning rate (default: 0.001, for linear policies with --steps 0.028/√features; paper: 0.0005, resnets 0.005)",
+        "Learning rate (default: 0.001, linear by features; paper: 0.0005, resnets 0.005)",
         rule=Between(0, 1e3, low_open=True),
         panel=COMMON,
     )

@@ -188,10 +188,8 @@ class Tracker:
                 result.tensors = policies.policy_tensors(state, g, c)
                 result.held_out, result.best_epoch = predicted[g][c], epoch
 
-    def finished(
-        self, epoch: int, policies: TrainablePolicies, undertrained: Tensor
-    ) -> Iterator[tuple[Candidate, Result]]:
-        """The results of the current policies, or with patience of the best epoch of each. `undertrained`: (G, C)."""
+    def finished(self, epoch: int, policies: TrainablePolicies) -> Iterator[tuple[Candidate, Result]]:
+        """The results of the current policies, or with patience of the best epoch of each."""
         predicted = None if self._predictions is None else self._predictions(policies)
         state = policies.state()
         for (g, c), candidate in self._places.items():
@@ -200,7 +198,6 @@ class Tracker:
                 result.tensors = policies.policy_tensors(state, g, c)
                 result.held_out = None if predicted is None else predicted[g][c]
                 result.best_epoch = epoch
-            result.undertrained = bool(undertrained[g, c])
             yield candidate, result
 
     def matches(self, saved: Mapping[str, Result]) -> bool:
