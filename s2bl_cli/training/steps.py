@@ -1,6 +1,5 @@
 """How long a run trains: its steps, the epochs in which they are counted, and the defaults that suit a log."""
 
-import math
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -9,11 +8,12 @@ from s2bl_cli.training.data import Statistics
 from s2bl_cli.training.settings import TrainSettings
 
 EPOCHS_OF_STEPS = 20  # of a run with --steps
-_LEAST_STEPS = 3000
+_LEAST_STEPS = 2000
 _PASSES = 10  # over the known rows, at least
 _MOST_PASSES = 20  # over the known rows, if the regulariser sees no others: after more, it overfits
 _LEAST_STEPS_ON_KNOWN = 200
 _LR, _FEATURES = 0.001, 784  # the learning rate of a linear policy with so many features
+_MOST_LR = 0.03
 
 
 class Steps(NamedTuple):
@@ -52,11 +52,11 @@ def default_steps(settings: TrainSettings, known: int) -> int:
 
 
 def default_lr(spec: NetworkSpec) -> float:
-    """A step of Adam moves every weight by the learning rate. So that it moves the logits alike whatever the number of
-    standardised features, the learning rate of a linear policy falls with its square root."""
+    """A step of Adam moves every weight by the learning rate, so with more features it moves a logit of a linear policy
+    further: by √features if they are independent, by as many times if they are alike. The power is in between."""
     if spec.model != "linear":
         return _LR
-    return float(f"{_LR * math.sqrt(_FEATURES / spec.context.features):.3g}")
+    return min(_MOST_LR, float(f"{_LR * (_FEATURES / spec.context.features) ** 0.75:.2g}"))
 
 
 def settings_for(settings: TrainSettings, spec: NetworkSpec, statistics: Statistics) -> TrainSettings:
