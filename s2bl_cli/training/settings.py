@@ -135,7 +135,7 @@ class TrainSettings:
     )
     steps: int | None = setting(
         None,
-        "Number of optimizer steps (default: 2000, or 10 passes over the known rows)",
+        "Number of optimizer steps (default: 2000, wce 1000, or 10 passes over the known rows)",
         rule=Between(0, 100_000_000),
         panel=COMMON,
     )

@@ -8,7 +8,6 @@ from s2bl_cli.training.data import Statistics
 from s2bl_cli.training.settings import TrainSettings
 
 EPOCHS_OF_STEPS = 20  # of a run with --steps
-_LEAST_STEPS = 2000
 _PASSES = 10  # over the known rows, at least
 _MOST_PASSES = 20  # over the known rows, if the regulariser sees no others: after more, it overfits
 _LEAST_STEPS_ON_KNOWN = 200
@@ -44,8 +43,9 @@ def steps_of(settings: TrainSettings, rows: int) -> Steps:
 
 
 def default_steps(settings: TrainSettings, known: int) -> int:
-    """By the number of known rows: rows without feedback must not change how long the others are learned from."""
-    steps = max(_LEAST_STEPS, _PASSES * known // settings.batch_size)
+    """By the objective and the number of known rows: rows without feedback must not change how long the others are
+    learned from."""
+    steps = max(settings.regulariser_term.least_steps, _PASSES * known // settings.batch_size)
     if settings.reg_rows == "known" and settings.regulariser_term.sees_rows:
         steps = min(steps, max(_LEAST_STEPS_ON_KNOWN, _MOST_PASSES * known // settings.batch_size))
     return steps

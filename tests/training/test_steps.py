@@ -124,7 +124,7 @@ def test_default_steps_by_hand() -> None:
     tips, k_variant = TrainSettings(method="tips"), TrainSettings(method="wce-s2blk")
     assert [default_steps(tips, known) for known in (0, 1200, 64_000)] == [2000, 2000, 5000]
     assert [default_steps(k_variant, known) for known in (5, 2560, 64_000)] == [200, 400, 5000]
-    assert default_steps(TrainSettings(method="wce-s2bl"), 2560) == 2000
+    assert default_steps(TrainSettings(method="wce-s2bl"), 2560) == 1000
     assert default_steps(TrainSettings(method="b-crm"), 5) == 2000  # its regulariser sees no rows
 
 
