@@ -15,7 +15,6 @@ from s2bl_cli.commands.options import (
     settings_as_flags,
     shown,
 )
-from s2bl_cli.console import FEW_STEPS, few_steps
 from s2bl_cli.contract.logs.columns import LogColumns, SplitSettings
 from s2bl_cli.policies.run_settings import RunSettings
 from s2bl_cli.training.settings import RunOptions, TrainSettings
@@ -106,9 +105,10 @@ def train(
         console.say(f"{left_out:,} rows are left out for testing ({test_rows.text}); evaluate scores on them")
     for warning in warnings:
         console.warn(warning)
-    steps = settings.epochs * max(1, first.training_rows // settings.batch_size)
-    if steps < FEW_STEPS:
-        console.say(few_steps(steps))
+    for finding in dict.fromkeys(finding for policy in trained for finding in policy.findings):
+        concerned = [shown(t) for policy, t in zip(trained, targets, strict=True) if finding in policy.findings]
+        subject = concerned[0] if len(concerned) == 1 else f"{len(concerned)} policies"
+        (console.warn if finding.has_failed else console.say)(f"{subject}: {finding.text}")
     console.summary(
         {
             "outputs": targets,

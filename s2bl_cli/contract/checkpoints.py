@@ -70,6 +70,7 @@ class Result(_Saved):
     held_out: Annotated[Array, AfterValidator(_held_out)] | None  # (columns, held-out rows)
     curve: list[tuple[Count, str, Value]]  # epoch, quantity, value
     best_epoch: Count
+    undertrained: bool = False  # the loss would still fall
 
 
 class SavedFit(_Saved):

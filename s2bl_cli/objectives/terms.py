@@ -168,6 +168,7 @@ class Regulariser:
     needs: tuple[str, ...] = (LOG_PI,)
     default_rows: str = "all"
     cost_model: str | None = None  # what reward weights are computed from by default
+    least_steps: int = 2000  # of a run by default
     exact: Regulariser | None = None  # the form that uses the whole π₀(·|x)
     # More numbers for the formula, known before the first step.
     derive: Callable[[Values, MeanOfPropensities], Mapping[str, float]] = lambda values, mean: {}

@@ -36,6 +36,7 @@ from s2bl_cli.training.cost_scale import RAW, CostScale
 from s2bl_cli.training.data import Statistics, TrainingData, TrainRows
 from s2bl_cli.training.expected_rewards import ExpectedRewards
 from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.steps import Steps, steps_of, steps_per_pass
 
 NOT_NEEDED: Any = None
 KNOWN, REGULARISED = 0, 1  # an order of rows for each term: a policy sees the same known rows with any regulariser
@@ -223,10 +224,10 @@ class Batches:
     def needs(self) -> tuple[str, ...]:
         return (*self.risk.needs, *self.regulariser.needs)
 
-    @property
-    def per_epoch(self) -> int:
-        """Full batches over all train rows, at least one: the same for every objective, so comparisons are fair."""
-        return max(1, self.data.statistics.rows // self.settings.batch_size)
+    @cached_property
+    def steps(self) -> Steps:
+        """The same for every objective, so comparisons are fair."""
+        return steps_of(self.settings, self.data.statistics.rows)
 
     def rows(self, epoch: int) -> Iterator[Rows]:
         """The rows of an epoch on the device: all of them, which stay there, or part by part."""
@@ -250,26 +251,39 @@ class Batches:
 
     def epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
         """The steps of an epoch from `start` on, with their numbers. Steps whose rows no term sees are left out."""
-        size, seen = self.settings.batch_size, 0
+        size, seen, after, count = self.settings.batch_size, 0, 0, self.steps.in_epoch(epoch)
+        # More steps than batches: a part takes its share of them. Fewer: the epoch ends before the log does.
+        share = max(1.0, count / steps_per_pass(self.data.statistics.rows, size))
         for number, rows in enumerate(self.rows(epoch)):
-            first, seen = seen // size, seen + len(rows.action)
+            first, seen = after, seen + len(rows.action)
             # Whole batches over the epoch, wherever a part ends.
-            after = self.per_epoch if seen == self.data.statistics.rows else seen // size
+            after = count if seen == self.data.statistics.rows else min(count, int(share * (seen // size)))
             if max(first, start) < after:
-                drawn = sample(
-                    rows,
-                    after - first,
-                    size,
-                    [(fold.seed, epoch, number) for fold in self.folds],
-                    mixed=self.settings.sampling == "mixed",
-                    reg_on_known=self.settings.reg_rows == "known",
-                    has_risk=LOG_PI in self.risk.needs,
-                    has_regulariser=self.regulariser.sees_rows,
-                )
+                drawn = self._sample(rows, after - first, size, epoch, number)
                 if drawn.rows.shape[-1] or PRIOR in self.needs:
                     steps = enumerate(_gathered(rows, drawn), first)
                     yield from ((step, batch) for step, batch in steps if step >= start)
             del rows  # or a part of a stream would be held until two more are read
+            if after == count:
+                break
+
+    def single(self, size: int) -> Batch | None:
+        """One batch of up to so many rows of the first part. None if no term sees any of them."""
+        rows = next(self.rows(0))
+        drawn = self._sample(rows, 1, size, 0, 0)
+        return next(_gathered(rows, drawn)) if drawn.rows.shape[-1] else None
+
+    def _sample(self, rows: Rows, steps: int, size: int, epoch: int, number: int) -> Sample:
+        return sample(
+            rows,
+            steps,
+            size,
+            [(fold.seed, epoch, number) for fold in self.folds],
+            mixed=self.settings.sampling == "mixed",
+            reg_on_known=self.settings.reg_rows == "known",
+            has_risk=LOG_PI in self.risk.needs,
+            has_regulariser=self.regulariser.sees_rows,
+        )
 
 
 def _gathered(rows: Rows, drawn: Sample) -> Iterator[Batch]:

@@ -37,11 +37,13 @@ from s2bl_cli.training.gradient_learner import GradientLearner, start_network
 from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.steps import steps_per_pass
 from s2bl_cli.training.validation import HeldOut
 
 PENALTIES = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
 _FOLDS = 5  # of the cross-validation that selects one of them
 _FOLD_SEED = 0xD3
+_COPY_EPOCHS = 10
 _COPY_STEPS = 2000  # at least: a small log has few steps per epoch
 _LOGIT_STEP = 0.8  # how far a step of Adam may move a logit, at most
 _ROWS_AT_ONCE = 4096
@@ -70,9 +72,10 @@ class DirectLearner:
         """π̂₀. It sees no feedback, so all folds of a seed share it."""
         settings, match = self._settings, REGULARISERS.load("match")
         if self._spec.model in STACKABLE:
-            epochs = -(-_COPY_STEPS // max(1, data.statistics.rows // settings.batch_size))
-            lr = min(0.01, _LOGIT_STEP / self._spec.context.features)
-            settings = replace(settings, epochs=max(settings.epochs, epochs), lr=lr)
+            settings = replace(settings, lr=min(0.01, _LOGIT_STEP / self._spec.context.features))
+            if settings.steps is None:
+                epochs = -(-_COPY_STEPS // steps_per_pass(data.statistics.rows, settings.batch_size))
+                settings = replace(settings, epochs=max(settings.epochs or _COPY_EPOCHS, epochs))
         learner = GradientLearner(settings, self._spec, RISKS.load("none"), match, validates=False)
         values = {"lam": 1.0, **{h.name: h.default for h in match.hyperparameters}}
         copy_run = replace(run, stage="copying", keeps_tensors=True)

@@ -22,6 +22,7 @@ from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SELECTORS
 from s2bl_cli.training.batches import Batches
 from s2bl_cli.training.candidates import Candidate, Fold
+from s2bl_cli.training.convergence import undertrained
 from s2bl_cli.training.cost_scale import CostScale, cost_scale
 from s2bl_cli.training.data import TrainingData
 from s2bl_cli.training.expected_rewards import ExpectedRewards, fit_expected_rewards, scaled
@@ -29,6 +30,7 @@ from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.loop import TrainState, check_finite
 from s2bl_cli.training.settings import TrainSettings
+from s2bl_cli.training.steps import settings_for, steps_of
 from s2bl_cli.training.validation import HeldOutPredictions, Tracker, fold_models
 
 Stack = list[list[Candidate]]  # by fold: policies that take their steps together
@@ -54,7 +56,7 @@ class GradientLearner:
         self._regulariser = regulariser or settings.regulariser_term
 
     def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[tuple[Candidate, Result]]:
-        settings = self._settings
+        settings = self._settings = settings_for(self._settings, self._spec, data.statistics)
         if self._regulariser.needs and not any(candidate.hyperparameters["lam"] for candidate in candidates):
             # λ = 0: the regulariser has no effect.
             plain = GradientLearner(settings, self._spec, self._risk, REGULARISERS.load("none"))
@@ -63,7 +65,7 @@ class GradientLearner:
         batch = min(settings.batch_size, data.statistics.rows)
         bf16 = is_bf16(settings.precision, self._spec, batch, run.device)
         stacks = self._stacks(data, candidates, alone=bf16 or run.compiled)
-        epochs = settings.epochs
+        epochs = steps_of(settings, data.statistics.rows).epochs
         with run.console.progress(f"{run.stage} {settings.name}", len(stacks) * epochs, "epochs") as advance:
             for number, stack in enumerate(stacks):
                 if run.unfinished([candidate for row in stack for candidate in row]):
@@ -115,23 +117,27 @@ class GradientLearner:
             state.load(saved)
             tracker.results = saved.results
 
-        rows = batches.per_epoch * settings.batch_size
         nu = min(candidate.hyperparameters.get("nu") or 0.0 for row in stack for candidate in row)
-        while state.epoch < settings.epochs and tracker.in_patience(state.epoch):
+        while state.epoch < batches.steps.epochs and tracker.in_patience(state.epoch):
             started_at = time.monotonic()
             try:
                 metrics = state.train_epoch(batches, objective, prior, run.should_stop)
             except Interrupted:
                 run.checkpoint.progress.current = state.saved(run.stage, key, tracker.results)
                 raise
-            check_finite(metrics, state.epoch, settings.lr, nu)
+            check_finite(metrics, state.epoch, settings.lr or 0.0, nu)
             tracker.epoch_done(state.epoch, metrics, policies)
+            rows = batches.steps.in_epoch(state.epoch - 1) * settings.batch_size
             rate = rows / max(time.monotonic() - started_at, 1e-9)
             advance(epochs_before + state.epoch, f"loss {metrics['loss'].mean().item():.4f} {rate:,.0f} rows/s")
             if run.checkpoint.is_due(state.epoch):
                 run.checkpoint.progress.current = state.saved(run.stage, key, tracker.results)
                 run.checkpoint.write()
-        yield from tracker.finished(state.epoch, policies)
+        results = list(tracker.finished(state.epoch, policies))
+        still_falls = undertrained(policies, batches, objective, self._spec.actions).flatten().tolist()
+        for (candidate, result), falls in zip(results, still_falls, strict=True):
+            result.undertrained = falls
+            yield candidate, result
 
     def _policies(
         self, starts: Sequence[PolicyNetwork], policies: int, *, bf16: bool, compiled: bool

@@ -88,8 +88,8 @@ class TrainState:
         should_stop: Callable[[], bool],
     ) -> Metrics:
         """One pass over the data, from the next step on. Raises Interrupted between two steps."""
-        settings, needs, per_epoch = batches.settings, batches.needs, batches.per_epoch
-        schedule = SCHEDULES.load(settings.schedule)
+        settings, needs, steps = batches.settings, batches.needs, batches.steps
+        lr, schedule = settings.lr or 0.0, SCHEDULES.load(settings.schedule)
         self.policies.training(True)
         for step, batch in batches.epoch(self.epoch, self.step):
             if should_stop():
@@ -101,12 +101,12 @@ class TrainState:
             loss = risk + objective.lam * regulariser  # the only place where λ weighs the gradient
 
             seen.backward(loss.slope)
-            done = self.epoch * per_epoch + step
-            self.optimizer.step(settings.lr * schedule(done, settings.epochs * per_epoch, per_epoch))
+            done = self.epoch * steps.per_epoch + step
+            self.optimizer.step(lr * schedule(done, steps.total, steps.per_epoch))
             self._add("risk", risk)
             self._add("regulariser", regulariser)
             self.step = step + 1
-        metrics = self._metrics(objective.lam, per_epoch)
+        metrics = self._metrics(objective.lam, steps.in_epoch(self.epoch))
         self.epoch, self.step, self.sums = self.epoch + 1, 0, {}
         return metrics
 

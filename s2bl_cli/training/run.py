@@ -1,14 +1,14 @@
 """One run of `s2bl train`: a log in, policies out. Fit, choose, refit."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
 
-from s2bl_cli.console import Console
+from s2bl_cli.console import Console, counted
 from s2bl_cli.contract.acts import Act
 from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.contract.history import HistoryRow, write_history
@@ -28,10 +28,12 @@ from s2bl_cli.training.acting import FoldPolicy, choose_act
 from s2bl_cli.training.candidates import Candidate, Fold, candidates_of, folds_of
 from s2bl_cli.training.cost_scale import cost_scale, outside, range_warnings
 from s2bl_cli.training.data import SAMPLE_BYTES, TrainingData, needs_streaming
+from s2bl_cli.training.diagnosis import Finding, diagnose
 from s2bl_cli.training.interruption import Interrupted, noted_signals
 from s2bl_cli.training.learner import Checkpoint, Learner, Run
 from s2bl_cli.training.missing_feedback import TESTED_ROWS, fit_feedback_weights, missingness_warning
-from s2bl_cli.training.settings import RunOptions, TrainSettings, check_rules, default_select_on
+from s2bl_cli.training.settings import AUTO, RunOptions, TrainSettings, check_rules, default_select_on
+from s2bl_cli.training.steps import settings_for, steps_of
 from s2bl_cli.training.validation import Selector
 
 _COLUMNS = ("context", "action", "propensity", "cost", "split", "cluster")  # never `label`
@@ -45,6 +47,7 @@ class TrainedPolicy:
     candidate: Candidate
     estimate: float | None
     curve: list[tuple[int, str, float]]  # epoch, quantity, value
+    findings: tuple[Finding, ...] = ()
 
     @property
     def seed(self) -> int:
@@ -103,16 +106,29 @@ class TrainingRun:
                 if selected.get(seed, candidate.number) == candidate.number
             ]
             results = run.fit(learner, data, candidates)
-        return [
-            TrainedPolicy(
-                self._policy(candidate, result, data, spec, self._act(candidate, of_folds, data, spec, run.device)),
-                candidate,
-                estimates.get(candidate.fold.seed),
-                result.curve,
-            )
-            for candidate, result in zip(candidates, results, strict=True)
-            if selected.get(candidate.fold.seed, candidate.number) == candidate.number
-        ]
+        trained = []
+        for candidate, result in zip(candidates, results, strict=True):
+            if selected.get(candidate.fold.seed, candidate.number) == candidate.number:
+                act = self._act(candidate, of_folds, data, spec, run.device)
+                policy = self._policy(candidate, result, data, spec, act)
+                estimate = estimates.get(candidate.fold.seed)
+                findings = tuple(self._findings(policy, candidate, result, data, run.device))
+                trained.append(TrainedPolicy(policy, candidate, estimate, result.curve, findings))
+        return trained
+
+    def _findings(
+        self, policy: Policy, candidate: Candidate, result: Result, data: TrainingData, device: torch.device
+    ) -> Iterator[Finding]:
+        """On what went wrong in training by gradients, as far as the train rows show it."""
+        if self.settings.learner != GRADIENT_LEARNER:
+            return
+        steps = steps_of(self._suited(data), data.statistics.rows).total
+        if result.undertrained:
+            option = "--steps" if self.settings.epochs is None else "--epochs"
+            yield Finding(f"undertrained: the loss would still fall after {counted(steps, 'step')}; raise {option}")
+        elif steps and self.settings.act is None:
+            nu = float(candidate.hyperparameters.get("nu", NU.default) or 0)
+            yield from diagnose(policy, data, nu, device)
 
     def _candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
         self._check_fold(data, fold)
@@ -132,7 +148,7 @@ class TrainingRun:
         selector: Selector = SELECTORS.load(settings.selector)
         kept = {c.fold.seed: c.fold if settings.folds is None else Fold(c.fold.seed) for c in candidates}
         scales = {seed: cost_scale(settings, data.statistics, fold) for seed, fold in kept.items()}
-        epochs = 1 if settings.patience is None else settings.epochs
+        epochs = 1 if settings.patience is None else steps_of(self._suited(data), data.statistics.rows).epochs
         tried = epochs * len({candidate.number for candidate in candidates})
         selected: dict[int, int] = {}
         estimates: dict[int, float] = {}
@@ -212,6 +228,11 @@ class TrainingRun:
         hidden = parse_hidden(settings.model, settings.hidden)
         return NetworkSpec(settings.model, log_spec.context, log_spec.actions, hidden, settings.width)
 
+    def _suited(self, data: TrainingData) -> TrainSettings:
+        """The settings with the defaults that follow from the log. Only gradients have any."""
+        is_gradient = self.settings.learner == GRADIENT_LEARNER
+        return settings_for(self.settings, self._spec(), data.statistics) if is_gradient else self.settings
+
     def identity(self) -> Step:
         """What a checkpoint must share with the run: all that the policies depend on."""
         settings = {**recorded(self.settings), **self.log.recorded_names}
@@ -224,7 +245,7 @@ class TrainingRun:
 
     def _policy(self, candidate: Candidate, result: Result, data: TrainingData, spec: NetworkSpec, act: Act) -> Policy:
         """The policy with its lineage: the settings that would train it alone, with its seed and hyperparameters."""
-        settings = self.settings
+        settings = self._suited(data)
         alone = recorded(settings) | self.log.recorded_names | ({"stream": "on"} if data.streamed else {})
         alone |= {"seed": candidate.fold.seed, "seeds": None}
         numbers = {flag(name)[2:]: value for name, value in candidate.hyperparameters.items()}
@@ -261,7 +282,9 @@ class TrainingRun:
         names += ["act"] if settings.chooses_act else []
         names += ["reward-range"] if alone["reward-range"] != texts["reward-range"] else []
         names += ["select", "select-on", "folds", "holdout"] if is_selected else []
-        return {name: texts[name] for name in names if texts.get(name) is not None}
+        asked = {name: texts[name] for name in names if texts.get(name) is not None}
+        by_log = [name for name in ("steps", "lr") if texts[name] is None and alone[name] is not None]
+        return asked | dict.fromkeys(by_log, AUTO)
 
     # --- checks ---
 

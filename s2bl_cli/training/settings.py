@@ -36,13 +36,14 @@ _WHOLE_SEED = Between(0, 2**32 - 1)
 _MOST_POLICIES = 10_000
 
 
-# What each preset fills in where no flag says otherwise. `deep`: with a resnet.
+# What each preset fills in where no flag says otherwise. `deep`: with a resnet. What `s2bl` leaves open, the steps and
+# the learning rate, follows from the log (steps.py).
 _PRESETS: dict[str, dict[str, Any]] = {
-    "s2bl": {"epochs": 10, "lr": 0.001, "optimizer": "adam", "schedule": "cosine", "sampling": "paired"},
+    "s2bl": {"optimizer": "adam", "schedule": "cosine", "sampling": "paired"},
     "paper": {"epochs": 60, "lr": 0.0005, "optimizer": "sgd", "schedule": "step", "sampling": "mixed"},
 }
 _DEEP_PRESETS: dict[str, dict[str, Any]] = {
-    "s2bl": {**_PRESETS["s2bl"], "epochs": 20},
+    "s2bl": {**_PRESETS["s2bl"], "epochs": 20, "lr": 0.001},
     "paper": {**_PRESETS["paper"], "epochs": 120, "lr": 0.005},
 }
 
@@ -77,6 +78,7 @@ class TrainSettings:
     """Which objective, which model, how long, and how to choose among several.
 
     What is not given and has a default is filled in when the settings are made; in the types below it is never None.
+    Defaults that follow from the log, of the steps and the learning rate, are filled in by `steps.settings_for`.
     """
 
     method: str | None = setting(
@@ -126,10 +128,16 @@ class TrainSettings:
     hidden: str = setting("100", "Hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
     width: int = setting(64, "Channels of a resnet's first block", rule=Between(1, 4096))
     preset: str = setting("s2bl", "Set of optimisation defaults", choices=lambda: tuple(_PRESETS), panel=OPTIMISATION)
-    epochs: int = setting(
+    epochs: int | None = setting(
         None,
-        "Passes over the train rows (default: 10; resnets: 20; paper: 60, resnets 120)",
+        "Passes over the train rows, instead of --steps (resnets: 20; paper: 60, resnets 120)",
         rule=Between(0, 100_000),
+        panel=COMMON,
+    )
+    steps: int | None = setting(
+        None,
+        "Number of optimizer steps (default: 2000, wce 1000, or 10 passes over the known rows)",
+        rule=Between(0, 100_000_000),
         panel=COMMON,
     )
     batch_size: int = setting(128, "Batch size", rule=Between(1, 1 << 20), panel=OPTIMISATION)
@@ -143,9 +151,9 @@ class TrainSettings:
     optimizer: str = setting(
         None, "Optimizer (default: adam; paper: sgd)", choices=lambda: OPTIMIZERS.names, panel=OPTIMISATION
     )
-    lr: float = setting(
+    lr: float | None = setting(
         None,
-        "Learning rate (default: 0.001; paper: 0.0005, resnets 0.005)",
+        "Learning rate (default: 0.001, linear by features; paper: 0.0005, resnets 0.005)",
         rule=Between(0, 1e3, low_open=True),
         panel=COMMON,
     )
@@ -288,7 +296,11 @@ class TrainSettings:
         given = {name: self.hyperparameters.get(name, h.default_text) for name, h in self.declared.items()}
         unused = [name for name, h in self.declared.items() if h.requires is not None and given[h.requires] is None]
         texts = {name: text for name, text in given.items() if text is not None and name not in unused}
-        preset = (_DEEP_PRESETS if self.deep else _PRESETS)[self.preset]
+        preset = dict((_DEEP_PRESETS if self.deep else _PRESETS)[self.preset])
+        if self.steps is not None:
+            preset.pop("epochs", None)
+        elif self.epochs is not None:
+            preset.setdefault("lr", 0.001)
         self._set(
             method=self.name if self.name in METHODS else None,
             hyperparameters=texts,
@@ -308,6 +320,10 @@ class TrainSettings:
         several = ", ".join(map(flag, self.declared))
         selects, stops_early, has_folds = self.select is not None, self.patience is not None, self.folds is not None
         check_rules(
+            (
+                self.epochs is not None and self.steps is not None,
+                "--epochs and --steps both set how long to train: drop one of them",
+            ),
             (broken_seeds, f"--seeds must be whole numbers such as 0,1,2, found {', '.join(broken_seeds)}"),
             (
                 policies > _MOST_POLICIES,

@@ -104,6 +104,7 @@ def _same(one: list[TrainedPolicy], other: list[TrainedPolicy]) -> bool:
 
 RUNS: dict[str, dict[str, Any]] = {
     "linear": {},
+    "steps": {"epochs": None, "steps": 50},
     "grid": {"lam": "0.1,1", "seeds": "0,1"},
     "mixed": {"sampling": "mixed", "schedule": "one-cycle"},
     "sgd": {"optimizer": "sgd", "lam": "0.1,1", "schedule": "cosine"},

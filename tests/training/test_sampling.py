@@ -111,9 +111,9 @@ def test_an_epoch_is_as_many_full_batches_as_there_are(rows: int, batch_size: in
         data = TrainingData(
             log, ("context", "action", "propensity", "cost", "split"), streamed=False, sample_known=False
         )
-    settings = train_settings(batch_size=batch_size)
+    settings = train_settings(batch_size=batch_size, epochs=1)
     batches = Batches(data, [Fold(0)], [RAW], [], settings.risk_term, settings.regulariser_term, settings, CPU)
-    assert batches.per_epoch == len(list(batches.epoch(0, 0))) == steps
+    assert batches.steps.per_epoch == len(list(batches.epoch(0, 0))) == steps
 
 
 # --- what each term gets ---

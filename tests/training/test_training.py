@@ -383,7 +383,7 @@ def test_method_resolves_to_its_parts_and_back(method: str) -> None:
     parts = METHODS[method]
     assert (settings.risk, settings.reg, settings.reg_rows) == (parts.risk, parts.reg, parts.reg_rows)
     assert ("lam" in settings.hyperparameters) == (parts.reg != "none")
-    assert None not in (settings.epochs, settings.lr, settings.optimizer, settings.schedule, settings.sampling)
+    assert None not in (settings.optimizer, settings.schedule, settings.sampling)
     assert replace(settings) == settings  # what is filled in may be given too
     if parts.learner == GRADIENT_LEARNER:  # else its parts do not say what it is
         assert TrainSettings(risk=parts.risk, reg=parts.reg, reg_rows=parts.reg_rows) == settings

@@ -60,6 +60,7 @@ REGULARISER = Regulariser(
     wce,
     default_lam=1.0,
     hyperparameters=(SHARPEN, CAP),
+    least_steps=1000,  # it imitates drawn actions, and after more it overfits them
     exact=Regulariser("mean(Σ_a −π₀·log π)", wce_exact, 1.0, needs=(LOG_POLICY, PI0)),
     derive=_sharpen_unit,
 )

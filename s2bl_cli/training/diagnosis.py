@@ -1,0 +1,81 @@
+"""What the known train rows say against a trained policy: that it draws worse actions than its likeliest ones, or that
+it avoids the logged actions. The values are biased upward, because the policy has learned from these rows."""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+
+from s2bl_cli.contract.logs.arrays import LogArrays
+from s2bl_cli.contract.policies import Policy
+from s2bl_cli.metrics.estimate import Estimate, Terms, difference
+from s2bl_cli.policies.contexts import context_tensor
+from s2bl_cli.policies.network import network_from, on_device
+from s2bl_cli.reward_models.reward_model import Floats
+from s2bl_cli.training.data import TrainingData
+
+_MOST_ROWS = 1 << 14
+_ROWS_AT_ONCE = 4096
+_LEAST_MEAN_WEIGHT = 0.5  # it is 1 for a policy that takes logged actions, whatever they are
+_LEAST_SHARE = 0.75  # of the gain of the likeliest actions over the logged ones
+
+
+class Finding(NamedTuple):
+    """What is wrong with a policy, and what to type."""
+
+    text: str
+    has_failed: bool = False  # the policy is useless
+
+
+def known_rows(data: TrainingData) -> Iterator[LogArrays]:
+    """Known train rows in batches, of very many only some."""
+    remaining = _MOST_ROWS
+    for part, _ in data.scan():
+        known = np.flatnonzero(part.known)
+        chosen = known[np.linspace(0, len(known) - 1, min(len(known), remaining)).astype(np.int64)]
+        for start in range(0, len(chosen), _ROWS_AT_ONCE):
+            mask = np.zeros(part.rows, bool)
+            mask[chosen[start : start + _ROWS_AT_ONCE]] = True
+            yield part.take(mask)
+        remaining -= len(chosen)
+        if remaining <= 0:
+            return
+
+
+@torch.no_grad()
+def diagnose(policy: Policy, data: TrainingData, nu: float, device: torch.device) -> list[Finding]:
+    """By the known train rows."""
+    network = on_device(network_from(policy.network, policy.tensors, "the policy"), device).eval()
+    columns: list[list[Floats]] = []
+    for rows in known_rows(data):
+        pi = torch.softmax(network(context_tensor(rows.context, device)), -1).cpu().numpy().astype(np.float64)
+        truncated, index = np.maximum(rows.propensity, nu), np.arange(len(pi))
+        likeliest = pi.argmax(-1) == rows.action
+        columns.append([-rows.cost.astype(np.float64), pi[index, rows.action] / truncated, likeliest / truncated])
+    if not columns:
+        return []
+    return list(findings(*map(np.concatenate, zip(*columns, strict=True)), is_soft=policy.acts.is_plain))
+
+
+def findings(reward: Floats, sampled: Floats, likeliest: Floats, *, is_soft: bool) -> Iterator[Finding]:
+    """`sampled`, `likeliest`: weights π(a|x)/p of the policy and of its likeliest action, all (rows,)."""
+    if sampled.mean() < _LEAST_MEAN_WEIGHT:
+        yield Finding(
+            f"avoids the logged actions: the mean weight of the known train rows is {sampled.mean():.2f}, not about 1; "
+            f"with --risk banditnet, search the translation with --translation auto --select ips",
+            has_failed=True,
+        )
+    elif is_soft and likeliest.any():
+        draws, best = _snips(reward, sampled), _snips(reward, likeliest)
+        gap, possible = difference(best, draws), best.value - reward.mean()
+        is_clear = gap.value > 2 * (gap.stderr or 0.0)
+        if is_clear and 0 < (1 - _LEAST_SHARE) * possible < gap.value:
+            yield Finding(
+                f"draws are worth far less than the likeliest actions: {draws.value:.4g} against {best.value:.4g} "
+                f"(SNIPS on the known train rows); consider --act auto or --act argmax"
+            )
+
+
+def _snips(reward: Floats, weight: Floats) -> Estimate:
+    return Terms([reward * weight, weight.astype(np.float64)], lambda total, of_weights: total / of_weights).estimate
