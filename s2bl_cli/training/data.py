@@ -21,9 +21,8 @@ from s2bl_cli.contract.logs.decoding import RowGroup
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.row_sketch import RowSketch, SketchBuilder
 from s2bl_cli.errors import ContractError
-from s2bl_cli.policies.contexts import flattened, standardisation
+from s2bl_cli.policies.contexts import ContextMoments
 from s2bl_cli.row_hash import uniform_hash
-from s2bl_cli.running_moments import RunningMoments
 from s2bl_cli.training.candidates import Fold
 
 PART_BYTES = 32 << 20
@@ -111,7 +110,7 @@ def count_rows(parts: Iterable[TrainRows], actions: int, *, sample_bytes: int = 
     """`sample_bytes`: how large the sample of known rows may be; 0: no sample."""
     known: list[KnownColumns] = []
     counts = np.zeros(actions)
-    moments = RunningMoments()
+    moments = ContextMoments()
     sample: list[TrainRows] = []
     sketch = SketchBuilder()
     share = 1.0 if sample_bytes else 0.0
@@ -121,14 +120,14 @@ def count_rows(parts: Iterable[TrainRows], actions: int, *, sample_bytes: int = 
             KnownColumns(number[is_known], part.action[is_known], part.propensity[is_known], part.cost[is_known])
         )
         counts += np.bincount(part.action, minlength=actions)
-        moments.add(flattened(part.context))
+        moments.add(part.context)
         sketch.add(part.context, part.action, part.propensity)
         sample.append(_sampled(TrainRows(part, number).take(part.known & (share > 0)), share))
         while sum(part.rows.context.nbytes for part in sample) > sample_bytes:
             share /= 2
             sample = [_sampled(part, share) for part in sample]
     columns = KnownColumns(*map(np.concatenate, zip(*known, strict=True)))
-    return Statistics(int(counts.sum()), columns, counts, *standardisation(moments), joined(sample), sketch.sketch)
+    return Statistics(int(counts.sum()), columns, counts, *moments.standardisation, joined(sample), sketch.sketch)
 
 
 def _sampled(rows: TrainRows, share: float) -> TrainRows:
