@@ -50,6 +50,7 @@ class GradientLearner:
         validates: bool = True,
     ) -> None:
         self._settings, self._spec, self._validates = settings, spec, validates
+        self.networks: tuple[NetworkSpec, ...] = (spec,)
         self._risk = risk or settings.risk_term
         self._regulariser = regulariser or settings.regulariser_term
 

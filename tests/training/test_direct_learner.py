@@ -104,18 +104,55 @@ def test_penalty_is_selected_from_the_grid(tmp_path: Path) -> None:
     assert sum(np.array_equal(chosen, weight) for weight in given) == 1
 
 
-@pytest.mark.parametrize("model", ["mlp", "resnet-v1"])
-def test_network_keeps_its_body_and_gets_another_last_layer(tmp_path: Path, model: str) -> None:
+def test_image_network_keeps_its_body_and_gets_another_last_layer(tmp_path: Path) -> None:
     rows = blobs(300, known=0.3, test_rows=0)
-    size = {"mlp": (3,), "resnet-v1": (1, 1, 3)}[model]
-    rows = replace(rows, context=rows.context.reshape(300, *size))
+    rows = replace(rows, context=rows.context.reshape(300, 1, 1, 3))
     path = write_arrays(tmp_path / "log.parquet", rows, 3)
-    settings: dict[str, Any] = {"model": model, "width": 2, "hidden": "16", "epochs": 2}
+    settings: dict[str, Any] = {"model": "resnet-v1", "width": 2, "epochs": 2}
     policies = [train(path, method="dm-s2bl", penalty=penalty, **settings) for penalty in ("1", "100")]
     same = [np.array_equal(policies[0].tensors[name], policies[1].tensors[name]) for name in policies[0].tensors]
     assert same.count(False) == 2
-    if model == "mlp":
-        assert (_chosen(policies[0], rows.context) == rows.label).mean() > 0.8
+
+
+def _bent(known: int) -> tuple[LogArrays, npt.NDArray[np.float64]]:
+    """The reward is |x₀| for the first action, else a constant. The logging policy knows nothing of it."""
+    rng = np.random.default_rng(0)
+    context = rng.standard_normal((1500, 3)).astype(np.float32)
+    rate = np.stack([np.minimum(np.abs(context[:, 0]), 2) / 2, np.full(1500, 0.4)], axis=1).astype(np.float64)
+    pi0 = np.stack([p := 1 / (1 + np.exp(-context[:, 1])), 1 - p], axis=1)
+    action = (rng.random(1500) > pi0[:, 0]).astype(int)
+    logged = np.arange(1500), action
+    cost = np.where(np.arange(1500) < known, -(rng.random(1500) < rate[logged]).astype(float), np.nan)
+    return arrays_of(context, action, pi0[logged], cost), rate
+
+
+@pytest.mark.parametrize("method", ["dm-s2bl", "dm"])
+def test_mlp_learns_rewards_that_the_logging_policy_knows_nothing_of(tmp_path: Path, method: str) -> None:
+    """Features of the copy do not predict |x₀|: units that are fitted to the rewards do."""
+    rows, rate = _bent(known=1000)
+    path = write_arrays(tmp_path / "log.parquet", rows, 2)
+    policy = train(path, method=method, model="mlp", hidden="16,8", epochs=2)
+    assert policy.network.hidden == ((32, 16) if method == "dm-s2bl" else (16, 8))
+    assert _gain(policy, rows, rate) > 0.7
+
+
+def test_mlp_with_few_known_rows_has_the_copy_decide(tmp_path: Path) -> None:
+    rows, rate = _log(-1.5, 80)
+    path = write_arrays(tmp_path / "log.parquet", rows, ACTIONS)
+    assert _gain(train(path, method="dm-s2bl", model="mlp", hidden="16"), rows, rate) > 0.7
+
+
+@pytest.mark.parametrize("hidden", ["16", "16,8"])
+def test_logits_of_an_mlp_are_the_predicted_rewards(tmp_path: Path, hidden: str) -> None:
+    """Rewards that are expected of the held-out rows and the policy file come from one model: the policy's likeliest
+    action is the one whose rewards the held-out columns have."""
+    for rows, actions in ((_bent(known=1000)[0], 2), (_log(1.5, 80)[0], ACTIONS)):
+        path = write_arrays(tmp_path / "log.parquet", rows, actions)
+        (trained,) = train_all(path, method="dm-s2bl", model="mlp", hidden=hidden, penalty="3,4", select="snips")
+        held = rows.known & trained.candidate.fold.holds_out(np.arange(rows.rows))
+        is_chosen = _chosen(trained.policy, rows.context[held]) == rows.action[held]
+        reward, weight = -rows.cost[held], is_chosen / rows.propensity[held]
+        assert trained.estimate == pytest.approx((weight * reward).sum() / weight.sum(), rel=1e-4)
 
 
 def test_equal_rewards_leave_what_the_logging_policy_prefers_undecided(tmp_path: Path) -> None:
