@@ -27,6 +27,7 @@ from torch.nn.functional import log_softmax, softplus
 from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
+from s2bl_cli.objectives import doubly_robust
 from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import PolicyNetwork, network_from, network_tensors, on_device
 from s2bl_cli.policies.stacked import STACKABLE
@@ -89,15 +90,33 @@ class DirectLearner:
         (result,) = copy_run.fit(learner, data, [Candidate(Fold(seed), 0, values)])
         return on_device(network_from(self._spec, result.tensors, "the copy"), run.device)
 
+    def cost_model(self, data: TrainingData, fold: Fold, run: Run) -> "DirectModel":
+        """The head of the direct method, cross-fitted on the known rows that policies of the fold learn from."""
+        sample = data.statistics.sample
+        network = (
+            self._copy(data, fold.seed, run) if self._uses_copy else start_network(self._spec, data, fold.seed, run)
+        )
+        copied = Copied.of(network, sample.rows.context, sample.rows.action, run.device)
+        learned = sample.learned(fold)
+        rewards = Rewards.of(-sample.rows.cost[learned].astype(np.float64))
+        rows = self._rows(sample, copied, learned)
+        part = _parts_of(sample.number[learned], fold.seed)
+        regression, _ = _selected(rows, rewards, part, PENALTIES)
+        learns = (part[:, None] != np.arange(_FOLDS + 1)).astype(np.float64)  # the last one learns from all
+        learns[:, ~learns.any(axis=0)] = 1  # or of very few rows, a model would have none
+        parameters = rewards.fit(rows, learns, [regression] * (_FOLDS + 1))
+        return DirectModel(fold, copied, rewards, [Head.of(column, rows) for column in parameters.T])
+
+    def _rows(self, sample: TrainRows, copied: "Copied", learned: npt.NDArray[np.bool_]) -> RegressionRows:
+        scores = copied.logged[learned, None][:, : int(self._uses_copy)]
+        return regression_rows(copied.features[learned], scores, sample.rows.action[learned], self._spec.actions)
+
     def _result(self, candidate: Candidate, sample: TrainRows, copied: "Copied") -> Result:
         """`copied`: the copy on the sample's rows."""
         learned = sample.learned(candidate.fold)
         rewards = Rewards.of(-sample.rows.cost[learned].astype(np.float64))
-        action = sample.rows.action[learned]
-        scores = copied.logged[learned, None][:, : int(self._uses_copy)]
-        rows = regression_rows(copied.features[learned], scores, action, self._spec.actions)
-        uniform = uniform_hash(sample.number[learned], candidate.fold.seed ^ _FOLD_SEED)
-        fold = (uniform * _FOLDS).astype(np.int64)
+        rows = self._rows(sample, copied, learned)
+        fold = _parts_of(sample.number[learned], candidate.fold.seed)
         given = candidate.hyperparameters["penalty"]
         regression, losses = _selected(rows, rewards, fold, PENALTIES if given is None else (given,))
         parameters = rewards.fit(rows, np.ones((len(rows.x), 1)), [regression])[:, 0]
@@ -105,10 +124,10 @@ class DirectLearner:
         if self._spec.model == "mlp":
             network = fit_reward_network(
                 copied.standardised(sample.rows.context[learned]),
-                scores,
-                torch.from_numpy(action.astype(np.int64)).to(scores.device),
-                torch.from_numpy(rewards.scaled).to(scores.device),
-                torch.from_numpy(fold).to(scores.device),
+                copied.logged[learned, None][:, : int(self._uses_copy)],
+                torch.from_numpy(sample.rows.action[learned].astype(np.int64)).to(rows.x.device),
+                torch.from_numpy(rewards.scaled).to(rows.x.device),
+                torch.from_numpy(fold).to(rows.x.device),
                 actions=self._spec.actions,
                 hidden=self._spec.hidden,
                 penalties=NETWORK_PENALTIES if given is None else (given,),
@@ -202,6 +221,11 @@ class Rewards:
         """(rows, regressions)"""
         reward = torch.from_numpy(self.scaled[rows.order]).to(eta)[:, None]
         return softplus(eta) - reward * eta if self.logistic else (eta - reward) ** 2
+
+
+def _parts_of(number: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
+    """Of the known rows by their numbers, the part of the cross-validation and cross-fitting that they are in."""
+    return (uniform_hash(number, seed ^ _FOLD_SEED) * _FOLDS).astype(np.int64)
 
 
 class Choice(NamedTuple):
@@ -341,6 +365,60 @@ class Units:
         return self.network.layers
 
 
+@dataclass(frozen=True)
+class DirectModel:
+    """Expected costs of all actions. A known row is predicted by a head that has not learned from it."""
+
+    fold: Fold
+    copied: Copied  # of the rows it was fitted on
+    rewards: Rewards
+    heads: Sequence[Head]  # one per part, which has not learned from it, and one that has learned from all
+
+    def __call__(self, train_rows: TrainRows) -> npt.NDArray[np.float32]:
+        """(rows, actions), in the unit of the log."""
+        rows, learned = train_rows.rows, train_rows.learned(self.fold)
+        part = np.where(learned, _parts_of(train_rows.number, self.fold.seed), _FOLDS)
+        device, actions = self.copied.features.device, self.heads[0].theta.shape[0]
+        costs = np.empty((rows.rows, actions), np.float32)
+        at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // actions))
+        for start in range(0, rows.rows, at_once):
+            these = slice(start, start + at_once)
+            context = rows.context[these]
+            seen = Copied.of(self.copied.network, context, rows.action[these], device)
+            seen = replace(seen, mean=self.copied.mean)
+            for number in np.unique(part[these]):
+                chosen = np.flatnonzero(part[these] == number)
+                eta = self.heads[number].predict(seen, context, torch.from_numpy(chosen).to(device))
+                costs[start + chosen] = -self.rewards.expected(eta).cpu().numpy()
+        return costs
+
+
+class DoublyRobustLearner:
+    """Policies by gradients on the terms of `objectives/doubly_robust.py`. The reward model is that of the direct
+    method with a linear model, or for an image network, on the body of the copy."""
+
+    def __init__(self, settings: TrainSettings, spec: NetworkSpec, *, uses_copy: bool) -> None:
+        is_linear = spec.model in STACKABLE or not uses_copy
+        model_spec = replace(spec, model="linear", hidden=()) if is_linear else spec
+        self._settings, self._spec, self._uses_copy = settings, spec, uses_copy
+        self._model = DirectLearner(settings, model_spec, uses_copy=uses_copy)
+        self.networks: tuple[NetworkSpec, ...] = (spec, model_spec)
+
+    def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[tuple[Candidate, Result]]:
+        learner = GradientLearner(
+            self._settings,
+            self._spec,
+            doubly_robust.RISK,
+            doubly_robust.REGULARISER,
+            reg_on_known=not self._uses_copy,
+            cost_model=lambda fold: self._model.cost_model(data, fold, run),
+        )
+        # The weight of what the model expects is 1: the correction has the only weight that can be chosen.
+        weighted = [replace(one, hyperparameters={**one.hyperparameters, "lam": 1.0}) for one in candidates]
+        given = {one.key: one for one in candidates}
+        yield from ((given[one.key], result) for one, result in learner.fit(data, weighted, run))
+
+
 def _linear_layers(network: PolicyNetwork) -> list[nn.Linear]:
     return [module for module in network.modules() if isinstance(module, nn.Linear)]
 
@@ -364,3 +442,7 @@ def _side_by_side(first: Sequence[Tensor], second: Sequence[Tensor]) -> list[Ten
             weight = torch.cat(weights) if is_first else torch.block_diag(*weights)  # type: ignore[no-untyped-call]
             layers.append(torch.cat([weight, torch.cat(biases)], dim=1))
     return layers
+
+
+DR = partial(DoublyRobustLearner, uses_copy=False)
+DR_S2BL = partial(DoublyRobustLearner, uses_copy=True)
