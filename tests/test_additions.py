@@ -171,6 +171,7 @@ class RidgeLearner:
 
     def __init__(self, settings: TrainSettings, spec: NetworkSpec) -> None:
         self._spec = spec
+        self.networks: tuple[NetworkSpec, ...] = (spec,)
 
     def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[tuple[Candidate, Result]]:
         known = joined([part.take(part.rows.known) for part in data.scan()])

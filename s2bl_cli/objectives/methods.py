@@ -3,7 +3,8 @@
 from dataclasses import dataclass
 
 from s2bl_cli.contract.acts import GREEDY, PLAIN, Act
-from s2bl_cli.objectives.hyperparameters import Hyperparameter
+from s2bl_cli.objectives.doubly_robust import CORRECTION
+from s2bl_cli.objectives.hyperparameters import NU, Hyperparameter
 from s2bl_cli.registry import REGULARISERS, RISKS
 from s2bl_cli.settings import Between
 
@@ -179,6 +180,31 @@ METHODS = {
         act=GREEDY,
         advice="Use it as the baseline of DM-S2BL. It trusts its predictions for actions that were hardly tried, so it "
         "fails if the logging policy is good and feedback is scarce.",
+    ),
+    "dr-s2bl": Method(
+        "DR-S2BL",
+        "none",
+        "none",
+        "all",
+        "expected cost by the reward model of DM-S2BL on all rows, corrected on the known ones",
+        "Dudík et al. 2011; this project",
+        learner="training.direct_learner:DR_S2BL",
+        hyperparameters=(CORRECTION, NU),
+        text="mean(Σ_a π·ĉ) + κ·mean_S((c−ĉ)·π/max(ν,p))",
+        advice="Use it if the reward model of DM-S2BL may be wrong, for example a linear one of nonlinear rewards, and "
+        "feedback is not too scarce. The correction costs variance, so DM-S2BL is better if its model is right.",
+    ),
+    "dr": Method(
+        "DR",
+        "none",
+        "none",
+        "known",
+        "expected cost by a reward model, corrected, on the rows with feedback alone",
+        "Dudík et al. 2011",
+        learner="training.direct_learner:DR",
+        hyperparameters=(CORRECTION, NU),
+        text="mean_S(Σ_a π·ĉ) + κ·mean_S((c−ĉ)·π/max(ν,p))",
+        advice="Use it as the baseline of DR-S2BL. It ignores the rows without feedback.",
     ),
     "wce-only": Method(
         "WCE only",

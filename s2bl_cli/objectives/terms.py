@@ -30,7 +30,7 @@ MeanOfPropensities = Callable[[Callable[[Floats], Floats]], float]  # f ↦ mean
 
 # What a term can need. A term that needs neither log_pi nor log_policy sees no rows.
 LOG_PI, LOG_POLICY, PI0, PRIOR = "log_pi", "log_policy", "pi0", "prior"
-FILLED_COSTS, REWARD_WEIGHT = "filled_costs", "reward_weight"
+FILLED_COSTS, REWARD_WEIGHT, EXPECTED_COSTS = "filled_costs", "reward_weight", "expected_costs"
 
 
 @dataclass(slots=True, eq=False)
@@ -92,6 +92,7 @@ class KnownBatch(NamedTuple):
     c: Tensor  # (…, rows) cᵢ, the cost
     weight: Tensor | None = None  # (…, rows) of mean 1 over the steps of an epoch; None: 1
     first: int = 0  # of the step's rows, the first that is in this batch
+    expected_cost: Any = None  # (…, rows) ĉ(xᵢ, aᵢ) of a reward model; None if it is not needed
 
     def term(self, terms: Tensor, slope: Tensor) -> Term:
         """The mean over S of a term per row; `slope` is the derivative of each row's term in its log π."""
@@ -117,6 +118,7 @@ class AnyBatch(NamedTuple):
     distance: Tensor  # (…) ‖θ − θ₀‖²
     first: int = 0  # of the step's rows, the first that is in this batch
     weight: Tensor | None = None  # (…, rows) of mean 1 over the steps of an epoch; None: 1
+    expected_costs: Any = None  # (…, rows, actions) ĉ(xᵢ, ·) of a reward model; None if it is not needed
 
     def term(self, terms: Tensor, slope: Tensor) -> Term:
         """The mean over the rows of a term per row; `slope` is the derivative of each row's term in its log π."""

@@ -1,6 +1,7 @@
 """Contexts on their way into a network: as tensors, and standardised by the moments of rows, (x − shift)·scale."""
 
 import math
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -9,7 +10,8 @@ from torch import Tensor
 
 from s2bl_cli.running_moments import RunningMoments
 
-_RARE = 0.1
+_RARE_PIXEL = 0.1
+_RARE = 1 / 30  # 0 in all but a thousandth of the rows
 
 Floats = npt.NDArray[np.float32]
 Contexts = npt.NDArray[np.generic] | Tensor  # (rows, *shape)
@@ -25,23 +27,47 @@ def context_tensor(context: Contexts, device: torch.device) -> Tensor:
     return torch.from_numpy(whole if whole.flags.writeable else whole.copy()).to(device)
 
 
-def feature_moments(context: npt.NDArray[np.generic]) -> RunningMoments:
-    """Of contexts (rows, *shape)."""
-    moments = RunningMoments()
-    moments.add(flattened(context))
-    return moments
+class ContextMoments:
+    """Of each feature of contexts that arrive in batches. Memory does not grow with their number."""
+
+    def __init__(self) -> None:
+        self._moments = RunningMoments()
+        self._low: Any = np.inf  # (features,)
+        self._high: Any = -np.inf
+        self._is_image = False
+
+    def add(self, context: npt.NDArray[np.generic]) -> None:
+        """Contexts (rows, *shape)."""
+        rows = flattened(context)
+        self._moments.add(rows)
+        self._is_image = context.ndim > 2
+        if not self._is_image and len(rows):
+            self._low = np.minimum(self._low, rows.min(axis=0))
+            self._high = np.maximum(self._high, rows.max(axis=0))
+
+    @property
+    def standardisation(self) -> tuple[Floats, Floats]:
+        """Shift and scale: (features,) each."""
+        std = np.asarray(self._moments.std)
+        std = np.maximum(std, self._smallest_std(std))
+        scale = 1 / np.where(std > 0, std, 1)
+        scale = np.minimum(scale, np.finfo(np.float32).max)  # contexts below 1e-38 would make it infinite
+        return np.asarray(self._moments.mean).astype(np.float32), scale.astype(np.float32)
+
+    def _smallest_std(self, std: npt.NDArray[np.float64]) -> Any:
+        """A feature that is almost always 0 has a tiny deviation; dividing by it would let a few rows dominate. The
+        pixels of an image have one unit, so a deviation is tiny beside those of the others. Other features have units
+        of their own: it is tiny beside the feature's range."""
+        return _RARE_PIXEL * np.sqrt(np.mean(std**2)) if self._is_image else _RARE * (self._high - self._low)
+
+
+def standardisation(context: npt.NDArray[np.generic]) -> tuple[Floats, Floats]:
+    """Shift and scale by the moments of these contexts (rows, *shape): (features,) each."""
+    moments = ContextMoments()
+    moments.add(context)
+    return moments.standardisation
 
 
 def flattened(context: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
     """(rows, *shape) → (rows, features), of no rows too."""
     return context.reshape(len(context), math.prod(context.shape[1:]))
-
-
-def standardisation(moments: RunningMoments) -> tuple[Floats, Floats]:
-    """Shift and scale: (features,) each."""
-    std = np.asarray(moments.std)
-    # A pixel that is almost always 0 has a tiny deviation; dividing by it would let a few rows dominate.
-    floor = _RARE * float(np.sqrt(np.mean(std**2)))
-    scale = 1 / np.maximum(std, floor) if floor > 0 else np.ones_like(std)
-    scale = np.minimum(scale, np.finfo(np.float32).max)  # contexts below 1e-38 would make it infinite
-    return np.asarray(moments.mean).astype(np.float32), scale.astype(np.float32)

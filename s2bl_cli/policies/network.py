@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Layout, Tensors, layout_of
 from s2bl_cli.errors import ContractError, RunError, one_line
-from s2bl_cli.policies.contexts import feature_moments, standardisation
+from s2bl_cli.policies.contexts import standardisation
 from s2bl_cli.registry import MODELS
 
 _MAX_PARAMETERS = 1 << 31
@@ -34,7 +34,7 @@ class PolicyNetwork(nn.Module):
 
     def standardise_by(self, context: npt.NDArray[np.generic]) -> None:
         """Take shift and scale from these contexts (the train rows)."""
-        self.standardise_with(*standardisation(feature_moments(context)))
+        self.standardise_with(*standardisation(context))
 
     def standardise_with(self, shift: npt.NDArray[np.float32], scale: npt.NDArray[np.float32]) -> None:
         self.shift.copy_(torch.from_numpy(shift))

@@ -12,7 +12,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from s2bl_cli.policies.contexts import context_tensor, feature_moments, standardisation
+from s2bl_cli.policies.contexts import context_tensor, standardisation
 from s2bl_cli.reward_models.reward_model import Ints
 
 _BLOCK_ROWS = 256
@@ -26,7 +26,7 @@ class Standardisation:
     """(x − shift)·scale, with moments from the rows that are fitted."""
 
     def __init__(self, context: npt.NDArray[np.generic], device: torch.device) -> None:
-        moments = standardisation(feature_moments(context))
+        moments = standardisation(context)
         self.shift, self.scale = (torch.from_numpy(values).to(device) for values in moments)
 
     def __call__(self, context: Tensor) -> Tensor:

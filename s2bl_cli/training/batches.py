@@ -11,7 +11,7 @@ over the steps of an epoch is then the mean over the known rows, as in memory, w
 missingness, known rows are also weighted by 1/P(known | x, a), with a mean of 1 over the known rows of the log.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -38,6 +38,8 @@ from s2bl_cli.training.expected_rewards import ExpectedRewards
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.steps import Steps, steps_of, steps_per_pass
 
+CostModel = Callable[[TrainRows], npt.NDArray[np.float32]]  # expected costs of all actions: (rows, actions)
+
 NOT_NEEDED: Any = None
 KNOWN, REGULARISED = 0, 1  # an order of rows for each term: a policy sees the same known rows with any regulariser
 
@@ -61,6 +63,7 @@ class Rows(NamedTuple):
     action_weight: Tensor  # (G, rows) N/m_a of the row's action
     reward_weight: Tensor | None  # (G, rows) of the calibrated cross-entropy
     pi0: Tensor | None  # (rows, actions)
+    expected_costs: Tensor | None = None  # (G, rows, actions), scaled as c is
 
 
 def rows_on_device(
@@ -73,9 +76,10 @@ def rows_on_device(
     filling: Sequence[ExpectedRewards] = (),
     weighting: Sequence[ExpectedRewards] = (),
     scales: Sequence[CostScale] = (),
+    cost_models: Sequence[CostModel] = (),
 ) -> Rows:
-    """`filling`, `weighting`: one per fold, where the objective needs filled-in costs or reward weights. `scales`: one
-    per fold; none: costs as they are."""
+    """`filling`, `weighting`, `cost_models`: one per fold, where the objective needs filled-in costs, reward weights or
+    expected costs of all actions. `scales`: one per fold; none: costs as they are."""
     part = train_rows.rows
     learns = np.stack([train_rows.learned(fold) for fold in folds])  # (G, rows)
 
@@ -124,6 +128,14 @@ def rows_on_device(
         action_weight=per_fold(action_weight[:, part.action]),
         reward_weight=per_fold([of_fold.weights(train_rows) for of_fold in weighting]) if weighting else None,
         pi0=None if part.pi0 is None else tensor(part.pi0),
+        expected_costs=torch.stack(
+            [
+                tensor(scale(model(train_rows)).astype(np.float32))
+                for scale, model in zip(scales, cost_models, strict=True)
+            ]
+        )
+        if cost_models
+        else None,
     )
 
 
@@ -219,6 +231,8 @@ class Batches:
     regulariser: Regulariser
     settings: TrainSettings
     device: torch.device
+    reg_on_known: bool = False  # the regulariser sees the known rows alone
+    cost_models: Sequence[CostModel] = ()  # one per fold, where the objective needs them
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -242,11 +256,12 @@ class Batches:
             part,
             self.folds,
             self.data.statistics,
-            reg_on_known=self.settings.reg_rows == "known",
+            reg_on_known=self.reg_on_known,
             device=self.device,
             filling=self.expected if FILLED_COSTS in self.needs else (),
             weighting=self.expected if REWARD_WEIGHT in self.needs else (),
             scales=self.scales,
+            cost_models=self.cost_models,
         )
 
     def epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
@@ -280,7 +295,7 @@ class Batches:
             size,
             [(fold.seed, epoch, number) for fold in self.folds],
             mixed=self.settings.sampling == "mixed",
-            reg_on_known=self.settings.reg_rows == "known",
+            reg_on_known=self.reg_on_known,
             has_risk=LOG_PI in self.risk.needs,
             has_regulariser=self.regulariser.sees_rows,
         )
@@ -313,7 +328,9 @@ def _gathered(rows: Rows, drawn: Sample) -> Iterator[Batch]:
     )
     for index, logged, known_p, c, weight, on_rows, p, action_weight, reward_weight, reg_weight in columns:
         pi0 = NOT_NEEDED if rows.pi0 is None else rows.pi0[on_rows].unsqueeze(1)  # too large for all steps at once
-        of_risk = KnownBatch(NOT_NEEDED, known_p, c, weight)
+        of_risk = KnownBatch(
+            NOT_NEEDED, known_p, c, weight, expected_cost=_expected_of_logged(rows, index, known_p.shape[-1])
+        )
         of_regulariser = AnyBatch(
             NOT_NEEDED,
             p,
@@ -324,5 +341,22 @@ def _gathered(rows: Rows, drawn: Sample) -> Iterator[Batch]:
             NOT_NEEDED,
             drawn.regularised,
             reg_weight,
+            _expected_of_all(rows, on_rows),
         )
         yield Batch(rows.context, index, logged, of_risk, of_regulariser)
+
+
+def _expected_of_all(rows: Rows, index: Tensor) -> Tensor | None:
+    """(G, 1, rows, actions), at the index (G, rows). One step at a time, like π₀."""
+    if rows.expected_costs is None:
+        return None
+    return torch.stack([costs[of_fold] for costs, of_fold in zip(rows.expected_costs, index, strict=True)]).unsqueeze(1)
+
+
+def _expected_of_logged(rows: Rows, index: Tensor, known: int) -> Tensor | None:
+    """(G, 1, rows) of the logged actions of the first `known` rows of a step, whose index is (G·rows,)."""
+    if rows.expected_costs is None:
+        return None
+    of_risk = index.view(len(rows.expected_costs), -1)[:, :known]
+    pairs = zip(rows.expected_costs, of_risk, strict=True)
+    return torch.stack([costs[of_fold, rows.action[of_fold]] for costs, of_fold in pairs]).unsqueeze(1)

@@ -21,9 +21,8 @@ from s2bl_cli.contract.logs.decoding import RowGroup
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.row_sketch import RowSketch, SketchBuilder
 from s2bl_cli.errors import ContractError
-from s2bl_cli.policies.contexts import flattened, standardisation
+from s2bl_cli.policies.contexts import ContextMoments
 from s2bl_cli.row_hash import uniform_hash
-from s2bl_cli.running_moments import RunningMoments
 from s2bl_cli.training.candidates import Fold
 
 PART_BYTES = 32 << 20
@@ -161,7 +160,7 @@ def count_rows(
     missing ones the contrast may have."""
     columns: list[KnownColumns] = []
     counts = np.zeros(actions)
-    moments = RunningMoments()
+    moments = ContextMoments()
     sketch = SketchBuilder()
     known, missing = _Sample(contrast_rows), _Sample(contrast_rows)
     sample: _Sample | None = None
@@ -174,10 +173,9 @@ def count_rows(
             )
         )
         counts += np.bincount(rows.action, minlength=actions)
-        context = flattened(rows.context)
-        moments.add(context)
+        moments.add(rows.context)
         sketch.add(rows.context, rows.action, rows.propensity)
-        sample = sample or _Sample(sample_bytes // max(1, context.shape[1] * context.itemsize))
+        sample = sample or _Sample(sample_bytes // max(1, rows.context[:1].nbytes))
         sample.add(part, is_known)
         known.add(part, is_known)
         missing.add(part, ~is_known)
@@ -186,7 +184,7 @@ def count_rows(
         int(counts.sum()),
         KnownColumns(*map(np.concatenate, zip(*columns, strict=True))),
         counts,
-        *standardisation(moments),
+        *moments.standardisation,
         sample.rows,
         Contrast(joined([known.rows, missing.rows]), known.share, missing.share),
         sketch.sketch,

@@ -31,7 +31,7 @@ class Finding(NamedTuple):
 def known_rows(data: TrainingData) -> Iterator[LogArrays]:
     """Known train rows in batches, of very many only some."""
     remaining = _MOST_ROWS
-    for part, _ in data.scan():
+    for part, *_ in data.scan():
         known = np.flatnonzero(part.known)
         chosen = known[np.linspace(0, len(known) - 1, min(len(known), remaining)).astype(np.int64)]
         for start in range(0, len(chosen), _ROWS_AT_ONCE):

@@ -7,7 +7,9 @@ to the propensities. The known rows decide what the copy is worth: its slope is 
 negative for an adverse one, and 0 for one that knows nothing. `dm` is the regression without the copy.
 
 The copy is a network of the policy's model. The regression is linear in the features before its last layer (the
-contexts of a linear policy), so the policy is the same network with another last layer.
+contexts of a linear policy), so the policy is the same network with another last layer. Rewards that no linear map of
+these features predicts need features of their own. An mlp therefore has as many units more, which are fitted to the
+rewards, beside the units of the copy; the known rows decide whether they are used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -25,11 +27,14 @@ from torch.nn.functional import log_softmax, softplus
 from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
+from s2bl_cli.objectives import doubly_robust
 from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import PolicyNetwork, network_from, network_tensors, on_device
 from s2bl_cli.policies.stacked import STACKABLE
 from s2bl_cli.registry import REGULARISERS, RISKS
 from s2bl_cli.reward_models.action_regression import RegressionRows, fit_regressions, regression_rows
+from s2bl_cli.reward_models.reward_network import PENALTIES as NETWORK_PENALTIES
+from s2bl_cli.reward_models.reward_network import RewardNetwork, fit_reward_network
 from s2bl_cli.row_hash import uniform_hash
 from s2bl_cli.training.candidates import Candidate, Fold
 from s2bl_cli.training.data import TrainingData, TrainRows
@@ -40,33 +45,39 @@ from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.steps import steps_per_pass
 from s2bl_cli.training.validation import HeldOut
 
-PENALTIES = (10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
+# Every second one is tried, then the neighbours of the best.
+PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
 _FOLDS = 5  # of the cross-validation that selects one of them
 _FOLD_SEED = 0xD3
 _COPY_EPOCHS = 10
 _COPY_STEPS = 2000  # at least: a small log has few steps per epoch
 _LOGIT_STEP = 0.8  # how far a step of Adam may move a logit, at most
 _ROWS_AT_ONCE = 4096
+_CELLS_AT_ONCE = 1 << 22  # rows × actions: 32 MB
+_PARAMETERS_AT_ONCE = 1 << 26  # of regressions that are fitted together, 256 MB
 _NU = 0.001  # truncation in estimates on held-out rows
 
 Floats = npt.NDArray[np.float64]
 
 
 class DirectLearner:
-    """One regression per candidate. Its penalty is the candidate's, or selected by cross-validation."""
+    """One reward model per candidate. Its penalty is the candidate's, or selected by cross-validation."""
 
     def __init__(self, settings: TrainSettings, spec: NetworkSpec, *, uses_copy: bool) -> None:
         self._settings, self._spec, self._uses_copy = settings, spec, uses_copy
+        has_more_units = uses_copy and spec.model == "mlp"
+        policy = replace(spec, hidden=tuple(2 * units for units in spec.hidden)) if has_more_units else spec
+        self.networks: tuple[NetworkSpec, ...] = (policy, spec)
 
     def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[tuple[Candidate, Result]]:
         sample = data.statistics.sample
         for seed, of_seed in groupby(run.unfinished(candidates), lambda candidate: candidate.fold.seed):
             network = self._copy(data, seed, run) if self._uses_copy else start_network(self._spec, data, seed, run)
-            features, logits = _last_layer(network, sample.rows.context, run.device)
+            copied = Copied.of(network, sample.rows.context, sample.rows.action, run.device)
             for candidate in of_seed:
                 if run.should_stop():
                     raise Interrupted
-                yield candidate, self._result(candidate, sample, network, features, logits)
+                yield candidate, self._result(candidate, sample, copied)
 
     def _copy(self, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:
         """π̂₀. It sees no feedback, so all folds of a seed share it."""
@@ -82,49 +93,97 @@ class DirectLearner:
         (result,) = copy_run.fit(learner, data, [Candidate(Fold(seed), 0, values)])
         return on_device(network_from(self._spec, result.tensors, "the copy"), run.device)
 
-    def _result(
-        self, candidate: Candidate, sample: TrainRows, network: PolicyNetwork, features: Tensor, logits: Tensor
-    ) -> Result:
-        """`features` (rows, features) and `logits` (rows, actions) of the sample's rows."""
+    def cost_model(self, data: TrainingData, fold: Fold, run: Run) -> "DirectModel":
+        """The head of the direct method, cross-fitted on the known rows that policies of the fold learn from."""
+        sample = data.statistics.sample
+        network = (
+            self._copy(data, fold.seed, run) if self._uses_copy else start_network(self._spec, data, fold.seed, run)
+        )
+        copied = Copied.of(network, sample.rows.context, sample.rows.action, run.device)
+        learned = sample.learned(fold)
+        rewards = Rewards.of(-sample.rows.cost[learned].astype(np.float64))
+        rows = self._rows(sample, copied, learned)
+        part = _parts_of(sample.number[learned], fold.seed)
+        weight = _weights(sample.take(learned))
+        regression, _ = _selected(rows, rewards, part, PENALTIES, weight)
+        learns = (part[:, None] != np.arange(_FOLDS + 1)).astype(np.float64)  # the last one learns from all
+        learns[:, ~learns.any(axis=0)] = 1  # or of very few rows, a model would have none
+        parameters = rewards.fit(rows, (learns * weight[:, None])[rows.order], [regression] * (_FOLDS + 1))
+        return DirectModel(fold, copied, rewards, [Head.of(column, rows) for column in parameters.T])
+
+    def _rows(self, sample: TrainRows, copied: "Copied", learned: npt.NDArray[np.bool_]) -> RegressionRows:
+        scores = copied.logged[learned, None][:, : int(self._uses_copy)]
+        return regression_rows(copied.features[learned], scores, sample.rows.action[learned], self._spec.actions)
+
+    def _result(self, candidate: Candidate, sample: TrainRows, copied: "Copied") -> Result:
+        """`copied`: the copy on the sample's rows."""
         learned = sample.learned(candidate.fold)
         rewards = Rewards.of(-sample.rows.cost[learned].astype(np.float64))
-        log_pi0 = log_softmax(logits.to(torch.float64), dim=-1)
-        log_pi0 = log_pi0 - log_pi0.mean()  # of a uniform policy nothing is left, and it is not mistaken for c
-        rows = self._rows(sample.take(learned), features[learned], log_pi0[learned])
-        fold = uniform_hash(sample.number[learned], candidate.fold.seed ^ _FOLD_SEED) * _FOLDS
+        rows = self._rows(sample, copied, learned)
+        fold = _parts_of(sample.number[learned], candidate.fold.seed)
         given = candidate.hyperparameters["penalty"]
         weight = _weights(sample.take(learned))
-        penalties = PENALTIES if given is None else (given,)
-        regression = _selected(rows, rewards, fold.astype(np.int64), penalties, weight)
+        regression, losses = _selected(rows, rewards, fold, PENALTIES if given is None else (given,), weight)
         parameters = rewards.fit(rows, weight[rows.order, None], [regression])[:, 0]
-        head = Head.of(parameters, rows)
+        model: Head | Units = Head.of(parameters, rows)
+        if self._spec.model == "mlp":
+            network = fit_reward_network(
+                copied.standardised(sample.rows.context[learned]),
+                copied.logged[learned, None][:, : int(self._uses_copy)],
+                torch.from_numpy(sample.rows.action[learned].astype(np.int64)).to(rows.x.device),
+                torch.from_numpy(rewards.scaled).to(rows.x.device),
+                torch.from_numpy(fold).to(rows.x.device),
+                torch.from_numpy(weight).to(rows.x.device),
+                actions=self._spec.actions,
+                hidden=self._spec.hidden,
+                penalties=NETWORK_PENALTIES if given is None else (given,),
+                logistic=rewards.logistic,
+                seed=candidate.fold.seed,
+            )
+            model = Units(network) if float(network.held_out_loss.mean()) < losses.mean() else model
         return Result(
-            tensors=head.tensors(network),
-            held_out=self._held_out(head, rewards, sample.take(~learned), features[~learned], log_pi0[~learned]),
+            tensors=self._policy_tensors(model, copied.network),
+            held_out=self._held_out(model, rewards, sample.take(~learned), copied, np.flatnonzero(~learned)),
             curve=[],
             best_epoch=1,
         )
 
-    def _rows(self, part: TrainRows, features: Tensor, log_pi0: Tensor) -> RegressionRows:
-        action = torch.from_numpy(part.rows.action.astype(np.int64)).to(log_pi0.device)
-        scores = log_pi0.gather(1, action[:, None])[:, : int(self._uses_copy)]
-        return regression_rows(features, scores, part.rows.action, self._spec.actions)
+    def _policy_tensors(self, model: "Head | Units", network: PolicyNetwork) -> Tensors:
+        """Of the network of the policy: the copy's units, and beside them those of the rewards, if it has any."""
+        own_units, copied_units = model.layers(network), [_weight_and_bias(layer) for layer in _linear_layers(network)]
+        tensors = network_tensors(network)
+        names = [name.removesuffix(".weight") for name, p in network.named_parameters() if name.endswith(".weight")]
+        if self.networks[0] == self._spec:  # one of both, as the model has it
+            changed = dict(zip(names[-len(own_units) :], own_units, strict=True))
+        else:
+            reward_units = own_units if isinstance(model, Units) else [torch.zeros_like(w) for w in copied_units]
+            copied_last = model.slope * copied_units[-1] if isinstance(model, Units) else own_units[-1]
+            changed = dict(zip(names, _side_by_side([*copied_units[:-1], copied_last], reward_units), strict=True))
+        for name, layer in changed.items():
+            whole = layer.to(torch.float32).cpu().numpy()
+            tensors[f"{name}.weight"], tensors[f"{name}.bias"] = whole[:, :-1].copy(), whole[:, -1].copy()
+        return tensors
 
     def _held_out(
-        self, head: "Head", rewards: "Rewards", held_out: TrainRows, features: Tensor, log_pi0: Tensor
+        self,
+        model: "Head | Units",
+        rewards: "Rewards",
+        held_out: TrainRows,
+        copied: "Copied",
+        index: npt.NDArray[np.int64],
     ) -> Floats | None:
-        """The columns of `HeldOut`, of the policy that takes the best action."""
-        if not held_out.rows.rows:
-            return None
-        eta = head.predict(features, log_pi0)
-        cost = -rewards.expected(eta).cpu().numpy()  # (rows, actions)
-        best, index = eta.argmax(-1).cpu().numpy(), np.arange(len(cost))
-        is_best = held_out.rows.action == best
-        weight = is_best / np.maximum(held_out.rows.propensity, _NU)
-        columns = HeldOut(
-            weight, held_out.rows.cost, cost[index, best], cost[index, held_out.rows.action], _weights(held_out)
-        )
-        return np.stack(columns).astype(np.float64)
+        """The columns of `HeldOut`, of the policy that takes the best action. `index`: of the rows in the sample."""
+        parts, importance = [], _weights(held_out)
+        at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // self._spec.actions))
+        for start in range(0, len(index), at_once):
+            part = slice(start, start + at_once)
+            eta = model.predict(copied, held_out.rows.context[part], torch.from_numpy(index[part]))
+            action, cost = held_out.rows.action[part], -rewards.expected(eta).cpu().numpy()  # (rows, actions)
+            best, row = eta.argmax(-1).cpu().numpy(), np.arange(len(cost))
+            weight = (action == best) / np.maximum(held_out.rows.propensity[part], _NU)
+            columns = (weight, held_out.rows.cost[part], cost[row, best], cost[row, action], importance[part])
+            parts.append(np.stack(HeldOut(*columns)))
+        return np.concatenate(parts, axis=1).astype(np.float64) if parts else None
 
 
 def _weights(rows: TrainRows) -> Floats:
@@ -176,6 +235,11 @@ class Rewards:
         return softplus(eta) - reward * eta if self.logistic else (eta - reward) ** 2
 
 
+def _parts_of(number: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
+    """Of the known rows by their numbers, the part of the cross-validation and cross-fitting that they are in."""
+    return (uniform_hash(number, seed ^ _FOLD_SEED) * _FOLDS).astype(np.int64)
+
+
 class Choice(NamedTuple):
     """A regression: its penalty α, and whether it sees the copy of the logging policy."""
 
@@ -189,23 +253,93 @@ def _selected(
     fold: npt.NDArray[np.int64],
     penalties: Sequence[float],
     weight: Floats,
-) -> Choice:
-    """The regression that predicts the rewards of other folds best. It does without the copy only if that is better by
-    more than a standard error: a copy of few rows may mislead, but few known rows do not show it."""
-    with_copy = (True, False) if rows.scores.shape[1] else (False,)
-    choices = [Choice(penalty, copied) for copied in with_copy for penalty in penalties]
-    if len(choices) == 1:
-        return choices[0]
-    learns = fold[rows.order][:, None] != np.repeat(np.arange(_FOLDS), len(choices))  # (rows, folds × choices)
-    single, weight = rows.in_single_precision(), weight[rows.order, None]
-    parameters = rewards.fit(single, learns * weight, choices * _FOLDS, tolerance=0.01)
-    losses = rewards.loss(single, single.predict(parameters)).cpu().numpy() * weight
-    held_out = np.where(learns, 0.0, losses).reshape(len(learns), _FOLDS, -1).sum(axis=1)  # (rows, choices)
-    total = held_out.sum(axis=0)
-    best = [int(group[total[group].argmin()]) for group in np.split(np.arange(len(choices)), len(with_copy))]
-    without = held_out[:, best[0]] - held_out[:, best[-1]]
+) -> tuple[Choice, Floats]:
+    """The regression that predicts the rewards of other folds best, and its losses there, in the order of the rows as
+    given. It does without the copy only if that is better by more than a standard error: a copy of few rows may
+    mislead, but few known rows do not show it."""
+    losses: dict[Choice, Floats] = {}
+
+    def best(with_copy: bool, tried: Sequence[float]) -> Choice:
+        _add_losses(losses, rows, rewards, fold, weight, [Choice(penalty, with_copy) for penalty in tried])
+        return min((choice for choice in losses if choice.with_copy == with_copy), key=lambda c: losses[c].sum())
+
+    bests = []
+    for with_copy in (True, False) if rows.scores.shape[1] else (False,):
+        coarse = penalties.index(best(with_copy, penalties[::2]).penalty)
+        bests.append(best(with_copy, [*penalties[max(coarse - 1, 0) : coarse], *penalties[coarse + 1 : coarse + 2]]))
+    without = losses[bests[0]] - losses[bests[-1]]
     is_clear = without.mean() > without.std() / np.sqrt(len(without))
-    return choices[best[-1] if is_clear else best[0]]
+    choice = bests[-1 if is_clear else 0]
+    by_row = np.empty(len(rows.order))
+    by_row[rows.order] = losses[choice]
+    return choice, by_row
+
+
+def _add_losses(
+    losses: dict[Choice, Floats],
+    rows: RegressionRows,
+    rewards: Rewards,
+    fold: npt.NDArray[np.int64],
+    weight: Floats,
+    choices: Sequence[Choice],
+) -> None:
+    """Of each row, in the order of `rows`, by a regression on the other folds."""
+    single, weight = rows.in_single_precision(), weight[rows.order, None]
+    at_once = max(1, _PARAMETERS_AT_ONCE // (_FOLDS * sum(rows.sizes)))
+    for start in range(0, len(choices), at_once):
+        part = choices[start : start + at_once]
+        learns = fold[rows.order][:, None] != np.repeat(np.arange(_FOLDS), len(part))  # (rows, folds × choices)
+        parameters = rewards.fit(single, learns * weight, [*part] * _FOLDS, tolerance=0.01)
+        by_fold = np.where(learns, 0.0, rewards.loss(single, single.predict(parameters)).cpu().numpy() * weight)
+        held_out = by_fold.reshape(len(learns), _FOLDS, -1).sum(axis=1)  # (rows, choices)
+        losses |= dict(zip(part, held_out.T, strict=True))
+
+
+@dataclass(frozen=True)
+class Copied:
+    """A network on some rows: what goes into its last layer, and log-probabilities, whose mean over all rows and
+    actions is taken off. So of a uniform policy nothing is left, and it is not mistaken for c."""
+
+    network: PolicyNetwork
+    features: Tensor  # (rows, features)
+    mean: Tensor  # ()
+    logged: Tensor  # (rows,) log π̂₀ of the logged actions
+
+    @classmethod
+    @torch.no_grad()
+    def of(
+        cls,
+        network: PolicyNetwork,
+        context: npt.NDArray[np.generic],
+        action: npt.NDArray[np.integer],
+        device: torch.device,
+    ) -> "Copied":
+        features: list[Tensor] = []
+        hook = _linear_layers(network)[-1].register_forward_hook(lambda layer, given, out: features.append(given[0]))
+        network.eval()
+        total, logged = torch.zeros((), dtype=torch.float64, device=device), []
+        actions = _linear_layers(network)[-1].out_features
+        at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // actions))
+        for start in range(0, len(context), at_once):
+            part = slice(start, start + at_once)
+            log_pi0 = log_softmax(network(context_tensor(context[part], device)).to(torch.float64), dim=-1)
+            taken = torch.from_numpy(action[part].astype(np.int64)).to(device)
+            total += log_pi0.sum()
+            logged.append(log_pi0.gather(1, taken[:, None]).squeeze(1))
+        hook.remove()
+        mean = total / (len(context) * actions)
+        return cls(network, torch.cat(features), mean, torch.cat(logged) - mean)
+
+    @torch.no_grad()
+    def log_pi0(self, rows: Tensor) -> Tensor:
+        """(rows, actions)"""
+        logits = _linear_layers(self.network)[-1](self.features[rows])
+        return log_softmax(logits.to(torch.float64), dim=-1) - self.mean
+
+    def standardised(self, context: npt.NDArray[np.generic]) -> Tensor:
+        """(rows, features), as the network sees them."""
+        flat = context_tensor(context, self.features.device).flatten(1).to(torch.float32)
+        return (flat - self.network.shift) * self.network.scale
 
 
 @dataclass(frozen=True)
@@ -221,35 +355,111 @@ class Head:
         theta, shared, slope = torch.split(parameters, rows.sizes)
         return cls(theta.view(rows.actions, -1), shared, slope)
 
-    def predict(self, features: Tensor, log_pi0: Tensor) -> Tensor:
+    def predict(self, copied: Copied, context: npt.NDArray[np.generic], rows: Tensor) -> Tensor:
         """η of all actions: (rows, actions)."""
         weight = (self.theta + self.shared).T
-        return features.to(weight) @ weight[:-1] + weight[-1] + self.slope.sum() * log_pi0
+        return copied.features[rows].to(weight) @ weight[:-1] + weight[-1] + self.slope.sum() * copied.log_pi0(rows)
 
-    def tensors(self, network: PolicyNetwork) -> Tensors:
-        """The policy file's: the network with a last layer whose logits are η, up to a term without the action."""
-        layer = _last_linear(network)
-        tensors = network_tensors(network)
-        names = {id(parameter): name for name, parameter in network.named_parameters()}
-        for parameter, theta in ((layer.weight, self.theta[:, :-1]), (layer.bias, self.theta[:, -1])):
-            logits = theta + self.slope.sum() * parameter.detach()
-            tensors[names[id(parameter)]] = logits.cpu().numpy().astype(np.float32)
-        return tensors
+    def layers(self, network: PolicyNetwork) -> list[Tensor]:
+        """The network's last layer, so that its logits are η up to a term without the action."""
+        return [self.theta + self.slope.sum() * _weight_and_bias(_linear_layers(network)[-1])]
 
 
-def _last_linear(network: PolicyNetwork) -> nn.Linear:
-    return [module for module in network.modules() if isinstance(module, nn.Linear)][-1]
+@dataclass(frozen=True)
+class Units:
+    """A network of units that are fitted to the rewards."""
+
+    network: RewardNetwork
+
+    @property
+    def slope(self) -> float:
+        return self.network.slope
+
+    def predict(self, copied: Copied, context: npt.NDArray[np.generic], rows: Tensor) -> Tensor:
+        return self.network.predict(copied.standardised(context), copied.log_pi0(rows))
+
+    def layers(self, network: PolicyNetwork) -> list[Tensor]:
+        return self.network.layers
 
 
-@torch.no_grad()
-def _last_layer(
-    network: PolicyNetwork, context: npt.NDArray[np.generic], device: torch.device
-) -> tuple[Tensor, Tensor]:
-    """What goes into the last layer and what comes out of it: (rows, features) and (rows, actions)."""
-    inputs: list[Tensor] = []
-    hook = _last_linear(network).register_forward_hook(lambda layer, given, out: inputs.append(given[0]))
-    network.eval()
-    starts = range(0, len(context), _ROWS_AT_ONCE)
-    logits = [network(context_tensor(context[start : start + _ROWS_AT_ONCE], device)) for start in starts]
-    hook.remove()
-    return torch.cat(inputs), torch.cat(logits)
+@dataclass(frozen=True)
+class DirectModel:
+    """Expected costs of all actions. A known row is predicted by a head that has not learned from it."""
+
+    fold: Fold
+    copied: Copied  # of the rows it was fitted on
+    rewards: Rewards
+    heads: Sequence[Head]  # one per part, which has not learned from it, and one that has learned from all
+
+    def __call__(self, train_rows: TrainRows) -> npt.NDArray[np.float32]:
+        """(rows, actions), in the unit of the log."""
+        rows, learned = train_rows.rows, train_rows.learned(self.fold)
+        part = np.where(learned, _parts_of(train_rows.number, self.fold.seed), _FOLDS)
+        device, actions = self.copied.features.device, self.heads[0].theta.shape[0]
+        costs = np.empty((rows.rows, actions), np.float32)
+        at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // actions))
+        for start in range(0, rows.rows, at_once):
+            these = slice(start, start + at_once)
+            context = rows.context[these]
+            seen = Copied.of(self.copied.network, context, rows.action[these], device)
+            seen = replace(seen, mean=self.copied.mean)
+            for number in np.unique(part[these]):
+                chosen = np.flatnonzero(part[these] == number)
+                eta = self.heads[number].predict(seen, context, torch.from_numpy(chosen).to(device))
+                costs[start + chosen] = -self.rewards.expected(eta).cpu().numpy()
+        return costs
+
+
+class DoublyRobustLearner:
+    """Policies by gradients on the terms of `objectives/doubly_robust.py`. The reward model is that of the direct
+    method with a linear model, or for an image network, on the body of the copy."""
+
+    def __init__(self, settings: TrainSettings, spec: NetworkSpec, *, uses_copy: bool) -> None:
+        is_linear = spec.model in STACKABLE or not uses_copy
+        model_spec = replace(spec, model="linear", hidden=()) if is_linear else spec
+        self._settings, self._spec, self._uses_copy = settings, spec, uses_copy
+        self._model = DirectLearner(settings, model_spec, uses_copy=uses_copy)
+        self.networks: tuple[NetworkSpec, ...] = (spec, model_spec)
+
+    def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[tuple[Candidate, Result]]:
+        learner = GradientLearner(
+            self._settings,
+            self._spec,
+            doubly_robust.RISK,
+            doubly_robust.REGULARISER,
+            reg_on_known=not self._uses_copy,
+            cost_model=lambda fold: self._model.cost_model(data, fold, run),
+        )
+        # The weight of what the model expects is 1: the correction has the only weight that can be chosen.
+        weighted = [replace(one, hyperparameters={**one.hyperparameters, "lam": 1.0}) for one in candidates]
+        given = {one.key: one for one in candidates}
+        yield from ((given[one.key], result) for one, result in learner.fit(data, weighted, run))
+
+
+def _linear_layers(network: PolicyNetwork) -> list[nn.Linear]:
+    return [module for module in network.modules() if isinstance(module, nn.Linear)]
+
+
+def _weight_and_bias(layer: nn.Linear) -> Tensor:
+    """(units, inputs + 1)"""
+    return torch.cat([layer.weight, layer.bias[:, None]], dim=1).detach()
+
+
+def _side_by_side(first: Sequence[Tensor], second: Sequence[Tensor]) -> list[Tensor]:
+    """Two networks as one, whose logits are the sums of theirs: (units, inputs + 1) per layer, the bias last."""
+    layers = []
+    for number, pair in enumerate(zip(first, second, strict=True)):
+        one, other = (layer.to(torch.float32) for layer in pair)
+        biases = [one[:, -1:], other[:, -1:]]
+        is_first, is_last = number == 0, number == len(first) - 1
+        if is_last:
+            layers.append(torch.cat([one[:, :-1], other[:, :-1], biases[0] + biases[1]], dim=1))
+        else:
+            weights = [one[:, :-1], other[:, :-1]]
+            weight = torch.cat(weights) if is_first else torch.block_diag(*weights)  # type: ignore[no-untyped-call]
+            layers.append(torch.cat([weight, torch.cat(biases)], dim=1))
+    return layers
+
+
+DR = partial(DoublyRobustLearner, uses_copy=False)
+DR_S2BL = partial(DoublyRobustLearner, uses_copy=True)

@@ -1,7 +1,7 @@
 """Policies by stochastic gradients: risk + λ·regulariser. Linear and mlp policies are trained stacked, others alone."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import groupby
@@ -20,7 +20,7 @@ from s2bl_cli.policies.single import SinglePolicy, is_bf16
 from s2bl_cli.policies.stacked import STACKABLE, StackedPolicies
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.registry import COST_MODELS, OPTIMIZERS, REGULARISERS, RISKS, SELECTORS
-from s2bl_cli.training.batches import Batches
+from s2bl_cli.training.batches import Batches, CostModel
 from s2bl_cli.training.candidates import Candidate, Fold
 from s2bl_cli.training.convergence import undertrained
 from s2bl_cli.training.cost_scale import CostScale, cost_scale
@@ -50,8 +50,14 @@ class GradientLearner:
         regulariser: Regulariser | None = None,
         *,
         validates: bool = True,
+        reg_on_known: bool | None = None,
+        cost_model: Callable[[Fold], CostModel] | None = None,
     ) -> None:
+        """`cost_model`: of a fold, for terms that need expected costs of all actions."""
         self._settings, self._spec, self._validates = settings, spec, validates
+        self.networks: tuple[NetworkSpec, ...] = (spec,)
+        self._reg_on_known = settings.reg_rows == "known" if reg_on_known is None else reg_on_known
+        self._cost_model = cost_model
         self._risk = risk or settings.risk_term
         self._regulariser = regulariser or settings.regulariser_term
 
@@ -103,6 +109,8 @@ class GradientLearner:
             self._regulariser,
             settings,
             run.device,
+            self._reg_on_known,
+            [] if self._cost_model is None else [self._cost_model(fold) for fold in folds],
         )
         prior = self._prior(data, folds, run, bf16=bf16) if PRIOR in self._regulariser.needs else None
         starts = [start_network(self._spec, data, fold.seed, run) for fold in folds]
@@ -150,12 +158,11 @@ class GradientLearner:
         self, data: TrainingData, stack: Stack, scales: Sequence[CostScale], device: torch.device
     ) -> Objective:
         """The numbers of the stack's policies: one where all agree, else a tensor (G, C, 1)."""
-        on_known = self._settings.reg_rows == "known"
         costs = [h.name for h in self._risk.hyperparameters if h.is_cost]
 
         def values_of(candidate: Candidate, scale: CostScale) -> Values:
             given = candidate.hyperparameters
-            mean = partial(data.mean_of_propensities, fold=candidate.fold, on_known=on_known)
+            mean = partial(data.mean_of_propensities, fold=candidate.fold, on_known=self._reg_on_known)
             scaled = {name: float(scale(given[name] or 0.0)) for name in costs}
             return {**given, **scaled, **self._regulariser.derive(given, mean)}
 

@@ -83,15 +83,16 @@ class TrainingRun:
         """One policy for each seed and candidate, or the selected one of each seed. Raises Interrupted."""
         settings = self.settings
         data = self._data(run.checkpoint.progress.streamed)
-        spec = self._spec()
-        run.checkpoint.start(self.identity, streamed=data.streamed, layout=policy_layout(spec))
+        learner: Learner = load_target(settings.learner)(settings, self._spec())
+        layouts = [policy_layout(network) for network in learner.networks]
+        run.checkpoint.start(self.identity, streamed=data.streamed, layouts=layouts)
+        spec = learner.networks[0]
         self._check(data, spec)
         self._weigh_known(data, run)
         if settings.cost_scale == "range" and settings.declared_range is None and settings.risk_term.needs:
             scales = [cost_scale(settings, data.statistics, fold) for fold in folds_of(settings)]
             for warning in range_warnings(data.statistics, scales):
                 run.console.warn(f"{self.log.name}: {warning}")
-        learner: Learner = load_target(settings.learner)(settings, spec)
         candidates = [candidate for fold in folds_of(settings) for candidate in self._candidates(data, fold)]
         keeps_tensors = settings.folds is None or settings.chooses_act
         choosing = run if settings.folds is None else replace(run, stage="choosing", keeps_tensors=keeps_tensors)

@@ -160,7 +160,8 @@ def test_methods_own_hyperparameters_are_declared_too(monkeypatch: pytest.Monkey
 def test_terms_of_a_hyperparameter_are_named() -> None:
     assert terms_with("translation") == ["--risk banditnet"]
     assert terms_with("sharpen") == ["--reg wce"]
-    assert terms_with("nu") == ["--risk tips", "--risk banditnet", "--risk wnll", "--risk pseudo", "--reg kl"]
+    risks = ["--risk tips", "--risk banditnet", "--risk wnll", "--risk pseudo"]
+    assert terms_with("nu") == [*risks, "--reg kl", "--method dr-s2bl", "--method dr"]
     assert terms_with("nothing") == []
 
 

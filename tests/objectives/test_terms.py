@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from s2bl_cli.objectives import doubly_robust
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
 from s2bl_cli.objectives.terms import (
     LOG_PI,
@@ -35,6 +36,7 @@ for _name in REGULARISERS.names:
     TERMS[f"reg {_name}"] = REGULARISERS.load(_name)
     if REGULARISERS.load(_name).exact is not None:
         TERMS[f"exact {_name}"] = REGULARISERS.load(_name).exact
+TERMS |= {"risk of dr": doubly_robust.RISK, "reg of dr": doubly_robust.REGULARISER}
 
 
 def _tensor(*shape: int, low: float = 0.05, high: float = 1.0, seed: int = 0) -> Tensor:
@@ -44,7 +46,14 @@ def _tensor(*shape: int, low: float = 0.05, high: float = 1.0, seed: int = 0) ->
 
 P = torch.tensor([[[0.1, 0.3, 0.4, 0.15, 0.8, 0.6]]], dtype=DOUBLE)  # some below each ν, of the known rows too
 FEEDBACK_WEIGHT = torch.tensor([[[2.0, 0.0, 2.0, 0.0, 2.0, 0.0]]], dtype=DOUBLE)
-KNOWN = KnownBatch(_tensor(1, POLICIES, ROWS, seed=1).log(), P, -_tensor(1, 1, ROWS, seed=3), None, FIRST)
+KNOWN = KnownBatch(
+    _tensor(1, POLICIES, ROWS, seed=1).log(),
+    P,
+    -_tensor(1, 1, ROWS, seed=3),
+    None,
+    FIRST,
+    expected_cost=-_tensor(1, 1, ROWS, seed=9),
+)
 ANY = AnyBatch(
     KNOWN.log_pi,
     P,
@@ -54,6 +63,7 @@ ANY = AnyBatch(
     pi0=torch.softmax(3 * _tensor(1, 1, ROWS, ACTIONS, seed=5), -1),
     distance=_tensor(1, POLICIES, seed=8),
     first=FIRST,
+    expected_costs=-_tensor(1, 1, ROWS, ACTIONS, seed=10),
 )
 
 # Enough of them are within the rule of any hyperparameter that a formula may have.

@@ -13,11 +13,10 @@ from learning_fixtures import CPU, MADE
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
 from s2bl_cli.errors import ContractError, RunError, SettingError
-from s2bl_cli.policies.contexts import feature_moments, flattened, standardisation
+from s2bl_cli.policies.contexts import ContextMoments, standardisation
 from s2bl_cli.policies.network import build_network, network_from, network_tensors
 from s2bl_cli.policies.run_settings import RunSettings
 from s2bl_cli.policies.settings import parse_hidden
-from s2bl_cli.running_moments import RunningMoments
 
 IMAGES = ContextSpec("uint8", (1, 2, 3))
 FEATURES = ContextSpec("float32", (6,))
@@ -39,23 +38,34 @@ def test_standardisation_of_parts_is_that_of_the_whole(spec: ContextSpec) -> Non
     """A streamed log and one in memory make the same policy."""
     context = _contexts(spec)
     parts = [context[:7], context[7:7], context[7:]]
-    moments = RunningMoments()
+    moments = ContextMoments()
     for part in parts:
-        moments.add(flattened(part))
-    for one, other in zip(standardisation(feature_moments(context)), standardisation(moments), strict=True):
+        moments.add(part)
+    for one, other in zip(standardisation(context), moments.standardisation, strict=True):
         assert (one.shape, one.dtype) == ((6,), np.float32)
         assert one == pytest.approx(other, rel=1e-6)
 
 
 def test_tiny_contexts_have_a_finite_scale() -> None:
     """1/1e-40 is beyond float32."""
-    _, scale = standardisation(feature_moments(np.array([[0], [1e-40]], np.float32)))
+    _, scale = standardisation(np.array([[0], [1e-40]], np.float32))
     assert np.isfinite(scale).all()
+
+
+def test_unit_of_a_feature_does_not_matter() -> None:
+    """Areas beside shares: the share is divided by its own deviation, however much larger that of the area is."""
+    rng = np.random.default_rng(0)
+    context = rng.standard_normal((500, 2)).astype(np.float32)
+    shift, scale = standardisation(context)
+    other_shift, other_scale = standardisation(context * np.float32([1e-3, 1e4]))
+    assert (context - shift) * scale == pytest.approx(
+        (context * np.float32([1e-3, 1e4]) - other_shift) * other_scale, abs=1e-5
+    )
 
 
 @pytest.mark.parametrize("spec", [IMAGES, FEATURES], ids=str)
 def test_network_sees_standardised_contexts(spec: ContextSpec) -> None:
-    """A constant feature becomes 0, and a rare one is divided by a tenth of the common deviation, not by its own."""
+    """A constant feature becomes 0. A rare pixel is divided by a tenth of the common deviation, not by its own."""
     context = _contexts(spec)
     flat = context.reshape(len(context), -1)
     flat[:, 2] = 9
@@ -67,11 +77,19 @@ def test_network_sees_standardised_contexts(spec: ContextSpec) -> None:
     network.body.register_forward_pre_hook(lambda module, inputs: seen.append(inputs[0]))
     network(torch.from_numpy(context))
     std = flat.std(axis=0, dtype=np.float64)
-    divisor = np.maximum(std, 0.1 * np.sqrt((std**2).mean()))
+    divisor = np.maximum(std, 0.1 * np.sqrt((std**2).mean())) if len(spec.shape) > 1 else np.where(std > 0, std, 1)
     expected = (flat - flat.mean(axis=0, dtype=np.float64)) / divisor
     assert seen[0].shape == context.shape
     assert seen[0].flatten(1).numpy() == pytest.approx(expected, abs=1e-4)
     assert (seen[0].flatten(1)[:, 2] == 0).all()
+
+
+def test_feature_that_is_almost_always_0_does_not_dominate() -> None:
+    """One row in 10,000 has it: it is at 30 there, not at 100."""
+    context = np.zeros((10_000, 1), np.float32)
+    context[0] = 5
+    shift, scale = standardisation(context)
+    assert (5 - shift) * scale == pytest.approx([30], rel=1e-3)
 
 
 def test_contexts_that_are_all_alike_pass_with_no_scale() -> None:
