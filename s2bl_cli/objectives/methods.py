@@ -198,7 +198,7 @@ METHODS = {
         "DR",
         "none",
         "none",
-        "known",
+        "all",
         "expected cost by a reward model, corrected, on the rows with feedback alone",
         "Dudík et al. 2011",
         learner="training.direct_learner:DR",

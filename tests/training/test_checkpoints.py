@@ -24,7 +24,7 @@ from s2bl_cli.contract.history import read_history
 from s2bl_cli.contract.input_files import open_input
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.errors import S2blError
-from s2bl_cli.training import data
+from s2bl_cli.training import data, direct_learner
 from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Checkpoint, Run
 from s2bl_cli.training.loop import TrainState
@@ -137,6 +137,22 @@ def test_stopped_and_resumed_is_the_same_to_the_last_bit(
     assert whole is not None
     stopped, times = _stopped(log, settings, tmp_path, every, stream)
     assert times >= 1
+    assert _same(whole, stopped)
+
+
+@pytest.mark.parametrize(
+    "settings", [{"method": "dm-s2bl", "model": "mlp", "hidden": "4"}, {"method": "dr-s2bl"}], ids=str
+)
+def test_direct_method_goes_on_within_its_copy_and_after_it(
+    log: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy of dm-s2bl has more units than the copy, which the checkpoint keeps too."""
+    monkeypatch.setattr(direct_learner, "_COPY_STEPS", 20)
+    declared = train_settings(**{**SMALL, **settings, "seeds": "0,1"})
+    whole = _run(log, declared)
+    assert whole is not None
+    stopped, times = _stopped(log, declared, tmp_path, 20, "off")
+    assert times >= 2
     assert _same(whole, stopped)
 
 
