@@ -1,6 +1,6 @@
 """Whether policies were trained for long enough.
 
-A policy starts near the uniform one, and its logits grow while it learns. Where the loss is minimal, no other scale of
+A policy starts near the uniform one, and its logits grow while it learns. At a minimum of the loss, no other scale of
 the logits has a lower loss. So a policy is undertrained if larger logits would lower the loss by a good part of what
 training has lowered it by. Both are computed on the same rows, so that the noise of batches cancels.
 """

@@ -1,4 +1,4 @@
-"""What the known train rows say against a trained policy: that it draws worse actions than its likeliest ones, or that
+"""What the known train rows say against a trained policy: that it samples worse actions than its argmax, or that
 it avoids the logged actions. The values are biased upward, because the policy has learned from these rows."""
 
 from collections.abc import Iterator
@@ -18,7 +18,7 @@ from s2bl_cli.training.data import TrainingData
 _MOST_ROWS = 1 << 14
 _ROWS_AT_ONCE = 4096
 _LEAST_MEAN_WEIGHT = 0.5  # it is 1 for a policy that takes logged actions, whatever they are
-_LEAST_SHARE = 0.75  # of the gain of the likeliest actions over the logged ones
+_LEAST_SHARE = 0.75  # of the gain of the argmax over the logged ones
 
 
 class Finding(NamedTuple):
@@ -51,28 +51,28 @@ def diagnose(policy: Policy, data: TrainingData, nu: float, device: torch.device
     for rows in known_rows(data):
         pi = torch.softmax(network(context_tensor(rows.context, device)), -1).cpu().numpy().astype(np.float64)
         truncated, index = np.maximum(rows.propensity, nu), np.arange(len(pi))
-        likeliest = pi.argmax(-1) == rows.action
-        columns.append([-rows.cost.astype(np.float64), pi[index, rows.action] / truncated, likeliest / truncated])
+        greedy = pi.argmax(-1) == rows.action
+        columns.append([-rows.cost.astype(np.float64), pi[index, rows.action] / truncated, greedy / truncated])
     if not columns:
         return []
     return list(findings(*map(np.concatenate, zip(*columns, strict=True)), is_soft=policy.acts.is_plain))
 
 
-def findings(reward: Floats, sampled: Floats, likeliest: Floats, *, is_soft: bool) -> Iterator[Finding]:
-    """`sampled`, `likeliest`: weights π(a|x)/p of the policy and of its likeliest action, all (rows,)."""
+def findings(reward: Floats, sampled: Floats, greedy: Floats, *, is_soft: bool) -> Iterator[Finding]:
+    """`sampled`, `greedy`: weights π(a|x)/p of the policy and of its argmax, all (rows,)."""
     if sampled.mean() < _LEAST_MEAN_WEIGHT:
         yield Finding(
             f"avoids the logged actions: the mean weight of the known train rows is {sampled.mean():.2f}, not about 1; "
             f"with --risk banditnet, search the translation with --translation auto --select ips",
             has_failed=True,
         )
-    elif is_soft and likeliest.any():
-        draws, best = _snips(reward, sampled), _snips(reward, likeliest)
+    elif is_soft and greedy.any():
+        draws, best = _snips(reward, sampled), _snips(reward, greedy)
         gap, possible = difference(best, draws), best.value - reward.mean()
         is_clear = gap.value > 2 * (gap.stderr or 0.0)
         if is_clear and 0 < (1 - _LEAST_SHARE) * possible < gap.value:
             yield Finding(
-                f"draws are worth far less than the likeliest actions: {draws.value:.4g} against {best.value:.4g} "
+                f"sampled actions are worth far less than argmax actions: {draws.value:.4g} against {best.value:.4g} "
                 f"(SNIPS on the known train rows); consider --act auto or --act argmax"
             )
 

@@ -190,7 +190,7 @@ def test_draws_far_below_the_likeliest_actions_are_reported() -> None:
     sampled, likeliest = np.tile([1.2, 0.8], 50), np.tile([2.0, 0.0], 50)
     (finding,) = findings(reward, sampled, likeliest, is_soft=True)
     assert finding == (
-        "draws are worth far less than the likeliest actions: 0.6 against 1 (SNIPS on the known train rows); "
+        "sampled actions are worth far less than argmax actions: 0.6 against 1 (SNIPS on the known train rows); "
         "consider --act auto or --act argmax",
         False,
     )
