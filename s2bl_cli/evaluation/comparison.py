@@ -8,7 +8,7 @@ from s2bl_cli.contract.scores import Score
 from s2bl_cli.contract.settings_text import decode_settings
 from s2bl_cli.evaluation.candidates import Candidate
 from s2bl_cli.metrics.estimate import Estimate, difference
-from s2bl_cli.metrics.gains import BETTER, SIMULTANEOUS, SINGLE, VERDICTS
+from s2bl_cli.metrics.gains import BETTER, SIMULTANEOUS, SINGLE, VERDICTS, baseline_words
 from s2bl_cli.metrics.metric import VALUE, Metric
 from s2bl_cli.metrics.sample import ScoredPolicy
 
@@ -37,7 +37,7 @@ class Baseline:
         own = self._estimate(metric) if metric.group == VALUE else None
         if own is None or own.influence is None or estimate.influence is None or own.rows != estimate.rows:
             return
-        gain = replace(difference(estimate, own), note=f"over {self.candidate.name}")
+        gain = replace(difference(estimate, own), note=f"over {baseline_words(self.candidate.name)}")
         yield metric.name + SINGLE, gain
         correction = "" if self.number == 1 else f"; {self.number} policies compared (Bonferroni)"
         corrected = replace(gain, comparisons=self.number, note=f"{gain.note}{correction}")
@@ -73,7 +73,7 @@ def verdict_score(scores: list[Score]) -> Score | None:
 
 
 def _words(gain: Score, value: int) -> str:
-    baseline = decode_settings(gain.settings, gain.policy)["baseline"]
+    baseline = baseline_words(decode_settings(gain.settings, gain.policy)["baseline"])
     assert gain.low is not None
     assert gain.high is not None
     if value == 0:

@@ -143,7 +143,7 @@ def test_gains_by_hand(run: Run, tmp_path: Path) -> None:
     assert (gain["value"], gain["rows"]) == (pytest.approx(0, abs=1e-7), 4)
     assert gain["stderr"] == pytest.approx(error, rel=1e-6)
     assert (gain["low"], gain["high"]) == pytest.approx((-1.959964 * error, 1.959964 * error), rel=1e-5)
-    assert (gain["level"], gain["interval"], gain["note"]) == (0.95, "normal", "over logging-policy")
+    assert (gain["level"], gain["interval"], gain["note"]) == (0.95, "normal", "over the logging policy")
     assert settings_of(gain)["baseline"] == LOGGING_POLICY
     assert "baseline" not in settings_of(scores["ips"])
     assert not set(_rows(tmp_path / "scores.parquet", LOGGING_POLICY)) & set(gains.NAMES)
@@ -179,7 +179,7 @@ def test_gains_of_several_policies_are_corrected_for_their_number(run: Run, tmp_
         assert (corrected["value"], corrected["stderr"]) == (gain["value"], gain["stderr"])
         half = NormalDist().inv_cdf(1 - 0.025 / 3) * gain["stderr"]
         assert (corrected["low"], corrected["high"]) == pytest.approx((gain["value"] - half, gain["value"] + half))
-        assert corrected["note"] == "over logging-policy; 3 policies compared (Bonferroni)"
+        assert corrected["note"] == "over the logging policy; 3 policies compared (Bonferroni)"
 
 
 def test_the_summary_says_better_worse_or_not_shown_to_be(run: Run, tmp_path: Path) -> None:
@@ -190,8 +190,8 @@ def test_the_summary_says_better_worse_or_not_shown_to_be(run: Run, tmp_path: Pa
     scores = {name: _rows(tmp_path / "scores.parquet", name) for name in ("p.safetensors", "q.safetensors", "uniform")}
     gains = {name: rows["dr-gain-simultaneous"] for name, rows in scores.items()}
     for name, value, words in (
-        ("p.safetensors", 1, "better by {value:.4f} [{low:.4f}, {high:.4f}] than logging-policy"),
-        ("q.safetensors", -1, "worse by {value:.4f} [{low:.4f}, {high:.4f}] than logging-policy"),
+        ("p.safetensors", 1, "better by {value:.4f} [{low:.4f}, {high:.4f}] than the logging policy"),
+        ("q.safetensors", -1, "worse by {value:.4f} [{low:.4f}, {high:.4f}] than the logging policy"),
     ):
         low, high = sorted((abs(gains[name]["low"]), abs(gains[name]["high"])))
         words = words.format(value=abs(gains[name]["value"]), low=low, high=high)
@@ -204,7 +204,7 @@ def test_the_summary_says_better_worse_or_not_shown_to_be(run: Run, tmp_path: Pa
     table_policy(tmp_path / "same.safetensors", [[0.6, 0.4]])
     ran = run("evaluate", "same.safetensors", "--logs", "few.parquet", "--metrics", "snips", "--force")
     gain = _rows(tmp_path / "scores.parquet", "same.safetensors")["snips-gain"]
-    words = f"not shown to be better than logging-policy ({gain['value']:.4f} [{gain['low']:.4f}, {gain['high']:.4f}])"
+    words = f"not shown to be better than the logging policy ({gain['value']:.4f} [{gain['low']:.4f}, {gain['high']:.4f}])"
     assert gain["low"] < 0 < gain["high"]
     assert words in ran.stderr
 
@@ -233,7 +233,10 @@ def test_any_policy_can_be_the_baseline(run: Run, tmp_path: Path) -> None:
         assert f"--compare-to {shown} " in again
         assert str(tmp_path) not in str(lineage[0])
         if name is not None:
-            values[name] = _rows(tmp_path / "scores.parquet")["snips-gain"]["value"]
+            scores = _rows(tmp_path / "scores.parquet")
+            values[name] = scores["snips-gain"]["value"]
+            words_of_baseline = {"uniform": "the uniform policy", LOGGING_POLICY: "the logging policy"}.get(name, name)
+            assert scores["better"]["note"].endswith(f" than {words_of_baseline}")
     assert values["q.safetensors"] > values[LOGGING_POLICY] > 0
 
 
