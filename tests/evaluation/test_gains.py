@@ -8,13 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 from learning_fixtures import arrays_of, blobs, one_hot, table_policy, write_arrays
+from scipy.special import stdtrit
 from score_fixtures import settings_of
 
 from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.scores import LOGGING_POLICY, read_scores
 from s2bl_cli.evaluation import comparison
 from s2bl_cli.metrics import gains
-from s2bl_cli.metrics.estimate import Estimate, IntervalSettings, Terms, difference, intervals, standard_error
+from s2bl_cli.metrics.estimate import (
+    Estimate,
+    IntervalSettings,
+    Terms,
+    degrees_of_freedom,
+    difference,
+    intervals,
+    standard_error,
+)
 from s2bl_cli.registry import ESTIMATORS
 
 Run = Callable[..., Any]
@@ -84,7 +93,8 @@ def test_intervals_of_several_comparisons_have_bonferronis_level() -> None:
     assert alone.stderr is not None
     for comparisons in (1, 2, 50):
         (interval,) = intervals([Estimate(0.0, 100, values, comparisons=comparisons)], IntervalSettings(level=0.9))
-        assert interval.high == pytest.approx(NormalDist().inv_cdf(1 - 0.05 / comparisons) * alone.stderr)
+        quantile = stdtrit(degrees_of_freedom(values), 1 - 0.05 / comparisons)
+        assert interval.high == pytest.approx(quantile * alone.stderr)
 
 
 def test_draws_that_are_too_few_for_a_quantile_give_a_normal_interval() -> None:
@@ -142,7 +152,8 @@ def test_gains_by_hand(run: Run, tmp_path: Path) -> None:
     error = np.std([0.8, 0, 0, -0.8], ddof=1) / 2
     assert (gain["value"], gain["rows"]) == (pytest.approx(0, abs=1e-7), 4)
     assert gain["stderr"] == pytest.approx(error, rel=1e-6)
-    assert (gain["low"], gain["high"]) == pytest.approx((-1.959964 * error, 1.959964 * error), rel=1e-5)
+    half = 3.1824463 * error  # Student's t, three degrees of freedom
+    assert (gain["low"], gain["high"]) == pytest.approx((-half, half), rel=1e-5)
     assert (gain["level"], gain["interval"], gain["note"]) == (0.95, "normal", "over the logging policy")
     assert settings_of(gain)["baseline"] == LOGGING_POLICY
     assert "baseline" not in settings_of(scores["ips"])
@@ -177,8 +188,11 @@ def test_gains_of_several_policies_are_corrected_for_their_number(run: Run, tmp_
         scores = _rows(tmp_path / "scores.parquet", name)
         gain, corrected = scores["snips-gain"], scores["snips-gain-simultaneous"]
         assert (corrected["value"], corrected["stderr"]) == (gain["value"], gain["stderr"])
-        half = NormalDist().inv_cdf(1 - 0.025 / 3) * gain["stderr"]
-        assert (corrected["low"], corrected["high"]) == pytest.approx((gain["value"] - half, gain["value"] + half))
+        # Of many rows, Student's t is nearly normal.
+        halves = [(row["high"] - row["low"]) / 2 / gain["stderr"] for row in (gain, corrected)]
+        normal = [NormalDist().inv_cdf(1 - 0.025 / k) for k in (1, 3)]
+        assert halves == pytest.approx(normal, rel=0.03)
+        assert min(np.subtract(halves, normal)) > 0
         assert corrected["note"] == "over the logging policy; 3 policies compared (Bonferroni)"
 
 
@@ -204,7 +218,9 @@ def test_the_summary_says_better_worse_or_not_shown_to_be(run: Run, tmp_path: Pa
     table_policy(tmp_path / "same.safetensors", [[0.6, 0.4]])
     ran = run("evaluate", "same.safetensors", "--logs", "few.parquet", "--metrics", "snips", "--force")
     gain = _rows(tmp_path / "scores.parquet", "same.safetensors")["snips-gain"]
-    words = f"not shown to be better than the logging policy ({gain['value']:.4f} [{gain['low']:.4f}, {gain['high']:.4f}])"
+    words = (
+        f"not shown to be better than the logging policy ({gain['value']:.4f} [{gain['low']:.4f}, {gain['high']:.4f}])"
+    )
     assert gain["low"] < 0 < gain["high"]
     assert words in ran.stderr
 
