@@ -8,12 +8,11 @@ from s2bl_cli.contract.scores import Score
 from s2bl_cli.contract.settings_text import decode_settings
 from s2bl_cli.evaluation.candidates import Candidate
 from s2bl_cli.metrics.estimate import Estimate, difference
-from s2bl_cli.metrics.gains import BETTER, SIMULTANEOUS, SINGLE, VERDICTS, baseline_words
+from s2bl_cli.metrics.gains import BETTER, HEADLINES, SIMULTANEOUS, SINGLE, VERDICTS, baseline_words
 from s2bl_cli.metrics.metric import VALUE, Metric
 from s2bl_cli.metrics.sample import ScoredPolicy
 
 _KEPT_BYTES = 256 << 20  # of the baseline's influence values; estimates beyond it are computed for every policy again
-_HEADLINES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for the value
 
 
 class Baseline:
@@ -54,8 +53,8 @@ class Baseline:
 
 def headline(by_metric: Mapping[str, Score]) -> str | None:
     """The estimator that stands for the value: of those with a gain, if any has one."""
-    names = [name for name in _HEADLINES if name + SIMULTANEOUS in by_metric]
-    names = names or [name for name in _HEADLINES if name in by_metric]
+    names = [name for name in HEADLINES if name + SIMULTANEOUS in by_metric]
+    names = names or [name for name in HEADLINES if name in by_metric]
     if names[:2] == ["ppi-dr", "dr"] and by_metric["ppi-dr"].rows == by_metric["dr"].rows:
         names = names[1:]  # no row without feedback: the two are the same
     return names[0] if names else None

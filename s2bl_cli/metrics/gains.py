@@ -17,6 +17,7 @@ from s2bl_cli.registry import ESTIMATORS
 
 SINGLE, SIMULTANEOUS = "-gain", "-gain-simultaneous"  # after the estimator's name
 BETTER = "better"
+HEADLINES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for the value
 VERDICTS = {1: "better", 0: "not shown to be better", -1: "worse"}
 _BASELINES = {LOGGING_POLICY: "the logging policy", "uniform": "the uniform policy"}
 
