@@ -56,7 +56,7 @@ def train(
     Examples:
     s2bl train logs.parquet -o policy.safetensors
     s2bl train --reg wce --lam 0.1,1,10 --select snips --folds 5 logs.parquet
-    s2bl train --method tips --model mlp --seeds 0,1,2 masked-seed{seed}.parquet -o out/
+    s2bl train --model mlp --seeds 0,1,2 masked-seed{seed}.parquet -o out/
     """
     from s2bl_cli.contract.atomic import POLICY_FORMATS, TABLE_FORMATS, check_output
     from s2bl_cli.contract.logs.reading import open_logs
