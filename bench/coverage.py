@@ -1,6 +1,6 @@
 """Bias of the estimates, coverage of the intervals and the verdict, on simulated logs whose true value is known.
 
-    python bench/coverage.py [--replications 2000] [--only WORD] [--write docs/coverage.md]
+    python bench/coverage.py [--replications 2000] [--processes 1] [--only WORD] [--write docs/coverage.md]
     python bench/coverage.py --draw docs/coverage.md     only draw the figure again, from the tables of the page
 
 Each replication draws a log, cross-fits a reward model on its known rows and runs the estimators, intervals and the
@@ -24,6 +24,9 @@ Over the logs of all worlds:
 import argparse
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,12 +34,9 @@ import torch
 
 from s2bl_cli.metrics.dependence import dependence
 from s2bl_cli.metrics.estimate import (
-    Interval,
     IntervalSettings,
     difference,
     intervals,
-    normal_quantile,
-    standard_error,
 )
 from s2bl_cli.metrics.health import CAUTION, RELIABLE, UNRELIABLE
 from s2bl_cli.metrics.missing_feedback import mismatch, one_sided
@@ -273,27 +273,27 @@ class Replication:
             q=q[fold, x, a],
             observed=seen if world.modelled else None,
             declared_range=world.range,
+            cluster=np.arange(world.rows) // ROWS_PER_USER if world.users else None,
         )
 
         def scored(pi):
             return ScoredPolicy(sample, {PI.name: pi[x, a], VALUE_HAT.name: np.einsum("fxa,xa->fx", q, pi)[fold, x]})
 
         policy, logging = scored(world.pi), scored(world.pi0)
-        self.user = np.arange(world.rows) // ROWS_PER_USER if world.users else None
         estimates = {name: _estimate(name, policy) for name in NAMES}
         self.made = []  # name, value, interval
         for kind in kinds:
             settings = IntervalSettings(kind, LEVEL, draws, logs.seeds[i])
             made = intervals(list(estimates.values()), settings)
             self.made += [
-                (name, estimate.value, self._by_user(estimate, interval))
+                (name, estimate.value, interval)
                 for (name, estimate), interval in zip(estimates.items(), made, strict=True)
             ]
         self.gains = []
         for name in COMPARED:
             gain = difference(estimates[name], _estimate(name, logging))
             (interval,) = intervals([gain], IntervalSettings())
-            self.gains.append((name, gain.value, self._by_user(gain, interval)))
+            self.gains.append((name, gain.value, interval))
         fault = mismatch(policy)
         self.is_mismatch = fault is not None and world.modelled
         concerns = [fault, one_sided(sample)]
@@ -305,17 +305,10 @@ class Replication:
         (ess,) = METRICS.load("ess").compute(policy)
         self.ess = ess.value
 
-    def _by_user(self, estimate, interval):
-        """Rows of one user are not independent."""
-        if self.user is None or interval.kind != "normal":
-            return interval
-        half = normal_quantile(LEVEL) * standard_error(estimate.influence, self.user)
-        return Interval(estimate.value - half, estimate.value + half, "normal")
-
 
 def _estimate(name, policy):
     (estimate,) = ESTIMATORS.load(name).compute(policy)
-    return estimate
+    return replace(estimate, cluster=policy.sample.cluster_of(estimate.rows))
 
 
 def is_covered(interval, value):
@@ -473,9 +466,9 @@ python bench/coverage.py --write docs/coverage.md
 
 The [verdict](evaluate.md#reliability-of-the-estimates-health) of `s2bl evaluate` has to show in which logs the
 intervals can be used. The table has the coverage of normal 95 % intervals in REPLICATIONS logs per world: in all logs /
-in the logs whose verdict is reliable, if there are LEAST or more of these. `snips gain` and `dr gain` are paired
-differences to the logging policy. ESS is the median effective sample size. The verdicts are the shares of reliable,
-caution and unreliable logs in %.
+in the logs whose verdict is reliable, if there are LEAST or more of these. The standard error of a rate is SE points in
+all logs. `snips gain` and `dr gain` are paired differences to the logging policy. ESS is the median effective sample
+size. The verdicts are the shares of reliable, caution and unreliable logs in %.
 
 OVERVIEW
 
@@ -490,6 +483,9 @@ EXCEPTIONS
   amounts, a few large weights. What is large is rare, so most logs have too little of it, and their estimates and
   standard errors are too small. The verdict is computed from the same rows and cannot see what is missing in them. With
   heavy weights and skewed revenue, logs that look fine cover less often than all logs.
+- **The mean weight** shows some of what is missing, because its expectation is 1. In a log without the rare large
+  weights it is too small. So a mean weight that is more than two standard errors from 1 is a reason for caution,
+  although that happens by chance in 5 % of the logs.
 - **Feedback that is missing by context and action** makes values biased without `--missing-model`. `evaluate` detects
   it, and such logs are not reliable.
 - **Users** have ten rows each, which are not independent. The standard errors are those of clusters.
@@ -584,10 +580,22 @@ def draw(page, target):
     figure.savefig(target, metadata={"Date": None})
 
 
+def simulate(world, replications, draws):
+    torch.set_num_threads(1)
+    started = time.process_time()
+    kinds = ("normal",)
+    if world.name in [some.name for some in WORLDS]:  # a copy, if this is another process
+        kinds = ("normal", "bootstrap") if world.missing_by else ("normal", "bernstein", "bootstrap")
+    simulation = Simulation(world, kinds, replications, draws)
+    print(f"{world.name}: {time.process_time() - started:.0f} CPU s", file=sys.stderr, flush=True)
+    return simulation
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--replications", type=int, default=2000)
     parser.add_argument("--draws", type=int, default=119, help="of the bootstrap; best one less than a multiple of 40")
+    parser.add_argument("--processes", type=int, default=1, help="a world is simulated by one of them")
     parser.add_argument("--only", default="", help="the worlds whose name has this in it")
     parser.add_argument("--write", type=Path, help="write the tables to this page")
     parser.add_argument("--draw", type=Path, help="draw the figure of this page again, without a simulation")
@@ -595,24 +603,23 @@ def main():
     if options.draw:
         draw(options.draw.read_text(), options.draw.parent / FIGURE)
         return 0
-    torch.set_num_threads(1)
+    worlds = [world for world in (*WORLDS, *OTHER_WORLDS) if options.only in world.name]
     simulations, sections, broken = [], [], []
-    for world in (world for world in (*WORLDS, *OTHER_WORLDS) if options.only in world.name):
-        started = time.process_time()
-        kinds = ("normal", "bootstrap") if world.missing_by else ("normal", "bernstein", "bootstrap")
-        simulation = Simulation(world, kinds if world in WORLDS else ("normal",), options.replications, options.draws)
-        simulations.append(simulation)
-        if world in WORLDS:
-            text, faults = table(simulation)
-            print(text, "\n", flush=True)
-            sections.append(text)
-            broken += faults
-        print(f"{world.name}: {time.process_time() - started:.0f} CPU s", file=sys.stderr, flush=True)
+    with ProcessPoolExecutor(options.processes) as pool:
+        simulate_world = partial(simulate, replications=options.replications, draws=options.draws)
+        for world, simulation in zip(worlds, pool.map(simulate_world, worlds), strict=True):
+            simulations.append(simulation)
+            if world in WORLDS:
+                text, faults = table(simulation)
+                print(text, "\n", flush=True)
+                sections.append(text)
+                broken += faults
     seen, exceptions, faults = overview(simulations)
     print(seen, exceptions, sep="\n\n", end="\n\n", flush=True)
     broken += faults
     if options.write:
         numbers = {"REPLICATIONS": f"{options.replications:,}", "LEAST": str(LEAST_LOGS), "DRAWS": str(options.draws)}
+        numbers["SE"] = f"{100 * np.sqrt(LEVEL * (1 - LEVEL) / options.replications):.1f}"
         page = INTRO
         for word, number in {**numbers, "OVERVIEW": seen, "EXCEPTIONS": exceptions}.items():
             page = page.replace(word, number)

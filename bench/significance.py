@@ -72,6 +72,7 @@ def cell_of(correct, has_parts):
             "split": "test",
             "rows": ROWS,
             "policy": "policy",
+            "log": "log",
             "parts": [list(map(float, some)) for some in parts] if has_parts else [None] * len(correct),
         }
     )

@@ -89,7 +89,7 @@ def pipe_files(run: Callable[..., Any], tmp_path: Path) -> None:
 JSON_COMMANDS: dict[str, tuple[tuple[object, ...], set[str]]] = {
     "make-logs": (
         ("make-logs", "--epochs", 0, "-o", "new.parquet"),
-        {"output", "train", "test", "actions", "argmax_accuracy", "right_draws", "mean_inverse_propensity"},
+        {"output", "train", "test", "actions", "argmax_accuracy", "sampled_accuracy", "mean_inverse_propensity"},
     ),
     "mask": (
         ("mask", "--rho", 0.5, "logs.parquet", "-o", "new.parquet"),

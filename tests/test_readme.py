@@ -74,7 +74,7 @@ def test_experiment_prints_what_the_page_says(folder: Path, monkeypatch: pytest.
     check_examples(folder, examples_of(text), monkeypatch)
     (script,), (table,) = fences_of(text, "sh"), fences_of(text, "text")
     commands = _expanded(script, folder)
-    assert len(commands) == 2 * 3 * (1 + 2) + 2
+    assert len(commands) == 2 * (1 + 2) + 2
     for command in commands:
         code, printed = run_command(command, monkeypatch)
         assert code == 0, printed

@@ -96,9 +96,9 @@ def test_logs_of_real_data(
             arrays = log.read(("action", "propensity", "cost", "label", "split"))
         right = arrays.action == arrays.label
         assert (facts["train"], facts["test"]) == ((~arrays.is_test).sum(), arrays.is_test.sum())
-        assert facts["right_draws"] == pytest.approx(right[arrays.is_test].mean())
+        assert facts["sampled_accuracy"] == pytest.approx(right[arrays.is_test].mean())
         assert np.array_equal(arrays.cost, np.where(right, -1, 0))
-        shares.append(facts["right_draws"])
+        shares.append(facts["sampled_accuracy"])
     assert facts["mean_inverse_propensity"] == pytest.approx(10, rel=0.03)
     assert sure[0] < shares[0] < sure[1]
     assert 0.1 < shares[1] < flat < shares[0]

@@ -62,8 +62,8 @@ def make_logs(
         console.warn(warning)
     quantiles = ", ".join(f"{value:.3g}" for value in facts["propensity_quantiles"].values())
     accuracy = ""
-    if facts["right_draws"] is not None:
-        sampled, argmax = 100 * facts["right_draws"], 100 * facts["argmax_accuracy"]
+    if facts["sampled_accuracy"] is not None:
+        sampled, argmax = 100 * facts["sampled_accuracy"], 100 * facts["argmax_accuracy"]
         accuracy = (
             f"logging-policy accuracy: {sampled:.1f} % sampled, {argmax:.1f} % argmax ({facts['scored_split']} rows); "
         )

@@ -13,7 +13,9 @@ from s2bl_cli.commands.options import (
     settings_as_flags,
     shown,
 )
+from s2bl_cli.contract.atomic import STANDARD_STREAM
 from s2bl_cli.contract.logs.columns import LogColumns
+from s2bl_cli.errors import SettingError
 from s2bl_cli.masking.settings import MaskSettings
 
 Output = Annotated[str | None, output_option("LOGS-rho0.2.parquet")]
@@ -36,6 +38,7 @@ def mask(
     Examples:
     s2bl mask --rho 0.2 logs.parquet -o masked.parquet
     s2bl mask --known 1000 --missing 4000 logs.parquet -o small.parquet
+    s2bl mask --rho 0.2 --seeds 0,1,2 logs.parquet -o masked.parquet
     """
     from s2bl_cli.contract.atomic import LOG_FORMATS, check_output
     from s2bl_cli.contract.logs.reading import open_logs
@@ -43,9 +46,10 @@ def mask(
 
     console = console_of(quiet=quiet, as_json=json, output=output)
     with open_logs(logs, columns, verify=True) as log:
-        target = output or f"{log.stem}-{_suffix(settings)}.parquet"
-        check_output(target, force=force, formats=LOG_FORMATS)
-        counts = mask_log(log, settings, target, force=force)
+        masks = {_target(output, log.stem, settings, mask.seed): mask for mask in settings.by_seed}
+        for target in masks:
+            check_output(target, force=force, formats=LOG_FORMATS)
+        counts = {target: mask_log(log, mask, target, force=force) for target, mask in masks.items()}
         ignored, warnings = log.ignored_columns, log.warnings
     for warning in warnings:
         console.warn(warning)
@@ -53,26 +57,40 @@ def mask(
         console.warn(
             f"column {name!r} is dropped, because its name is reserved for the log's {name}: rename it to keep it"
         )
-    if counts.known < counts.requested:
+    first = next(iter(counts.values()))
+    if first.known < first.requested:
         console.warn(
-            f"only {counts.known_before:,} train rows had feedback, fewer than the {counts.requested:,} requested: "
+            f"only {first.known_before:,} train rows had feedback, fewer than the {first.requested:,} requested: "
             f"all of them keep it"
         )
-    console.say(
-        f"{shown(target)}: {counts.known:,} of {counts.train:,} train rows keep their feedback "
-        f"(ρ = {counts.known / max(1, counts.train):.4g}), {counts.missing:,} are without it; "
-        f"{counts.dropped:,} dropped; {counts.test:,} test rows untouched"
-    )
-    console.summary(
+    for target, count in counts.items():
+        console.say(
+            f"{shown(target)}: {count.known:,} of {count.train:,} train rows keep their feedback "
+            f"(ρ = {count.known / max(1, count.train):.4g}), {count.missing:,} are without it; "
+            f"{count.dropped:,} dropped; {count.test:,} test rows untouched"
+        )
+    summaries = [
         {
             "output": target,
-            "train": counts.train,
-            "known": counts.known,
-            "missing": counts.missing,
-            "dropped": counts.dropped,
-            "test": counts.test,
+            "train": count.train,
+            "known": count.known,
+            "missing": count.missing,
+            "dropped": count.dropped,
+            "test": count.test,
         }
-    )
+        for target, count in counts.items()
+    ]
+    console.summary(summaries[0] if settings.seeds is None else {"masks": summaries})
+
+
+def _target(output: str | None, stem: str, settings: MaskSettings, seed: int) -> str:
+    """The file of a mask. With --seeds, its name ends in the seed."""
+    target = output or f"{stem}-{_suffix(settings)}.parquet"
+    if settings.seeds is None:
+        return target
+    if target == STANDARD_STREAM:
+        raise SettingError("-o - is for one log, but --seeds writes one per seed: give a file")
+    return f"{target.removesuffix('.parquet')}-seed{seed}.parquet"
 
 
 def _suffix(settings: MaskSettings) -> str:

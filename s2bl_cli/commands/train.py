@@ -1,6 +1,7 @@
 """`s2bl train`: learn policies from a log."""
 
 import os
+from contextlib import ExitStack
 from typing import Annotated
 
 from s2bl_cli.commands.options import (
@@ -49,24 +50,26 @@ def train(
 
     The default method, WCE-S2BL, is truncated IPS on the rows with feedback plus λ times the weighted cross-entropy on
     all rows. Only rows of the train split are used, and labels are never read. Several --seeds or several values of a
-    hyperparameter train one policy each; --select keeps the best.
+    hyperparameter train one policy each; --select keeps the best. A log with {seed} in its name is one log per seed.
 
     Examples:
     s2bl train logs.parquet -o policy.safetensors
     s2bl train --reg wce --lam 0.1,1,10 --select snips --folds 5 logs.parquet
-    s2bl train --method tips --model mlp --seeds 0,1,2 logs.parquet -o out/
+    s2bl train --model mlp --seeds 0,1,2 masked-seed{seed}.parquet -o out/
     """
     from s2bl_cli.contract.atomic import POLICY_FORMATS, TABLE_FORMATS, check_output
     from s2bl_cli.contract.logs.reading import open_logs
     from s2bl_cli.contract.logs.splitting import split_log
     from s2bl_cli.contract.policies import read_policy, write_policy
-    from s2bl_cli.training.candidates import targets_of
+    from s2bl_cli.training.candidates import runs_of, targets_of
 
     console = console_of(quiet=quiet, as_json=json, output=output)
     prior = None if settings.prior is None else read_policy(settings.prior)
-    with open_logs(logs, columns) as opened:
-        log = split_log(opened, test_rows)
-        targets = targets_of(settings, output, log.stem)
+    with ExitStack() as stack:
+        opened = [(own, stack.enter_context(open_logs(names, columns))) for own, names in runs_of(settings, logs)]
+        runs = [(own, split_log(log, test_rows)) for own, log in opened]
+        targets_by_run = [targets_of(settings, output, log.stem, own) for own, log in runs]
+        targets = [target for some in targets_by_run for target in some]
         options.check_history(targets)
         if output is not None and output.endswith("/"):
             os.makedirs(output, exist_ok=True)
@@ -74,32 +77,42 @@ def train(
             check_output(target, force=force, formats=POLICY_FORMATS)
         if options.history is not None:
             check_output(options.history, force=force, formats=TABLE_FORMATS)
-        device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
+        first_log = runs[0][1]
+        device = run.start(settings.step_work(first_log.spec.context.features, first_log.spec.actions))
         # Imports torch: after the quick checks.
         from s2bl_cli.training.learner import Checkpoint
-        from s2bl_cli.training.run import TrainingRun, train_with_checkpoint, write_curves
+        from s2bl_cli.training.run import TrainedPolicy, TrainingRun, train_with_checkpoint, write_curves
 
-        checkpoint = Checkpoint(
-            None if targets[0] == "-" else f"{targets[0].removesuffix('.safetensors')}.checkpoint",
-            every_epochs=options.checkpoint_every,
-            every_minutes=options.checkpoint_minutes,
-        )
-        training = TrainingRun(log, settings, options.stream, prior)
-        trained = train_with_checkpoint(training, options, checkpoint, device, console)
-        warnings = log.warnings
-        left_out = 0 if log.split is None else int(log.test_rows.sum())
+        checkpoints = [
+            Checkpoint(
+                None if first == "-" else f"{first.removesuffix('.safetensors')}.checkpoint",
+                every_epochs=options.checkpoint_every,
+                every_minutes=options.checkpoint_minutes,
+            )
+            for first, *_ in targets_by_run
+        ]
+        trained: list[TrainedPolicy] = []
+        for i, (own, log) in enumerate(runs):
+            training = TrainingRun(log, own, options.stream, prior)
+            trained += train_with_checkpoint(training, options, checkpoints[i], device, console)
+            if i < len(runs) - 1:
+                checkpoints[i].write()  # for --resume, if a later run is stopped
+        warnings = dict.fromkeys(warning for _, log in runs for warning in log.warnings)
+        left_out = 0 if first_log.split is None else int(first_log.test_rows.sum())
     for policy, target in zip(trained, targets, strict=True):
         write_policy(policy.policy, target, force=force)
     if options.history is not None:
         write_curves(trained, targets, settings, options.history, force=force)
-    checkpoint.remove()
+    for checkpoint in checkpoints:
+        checkpoint.remove()
     first = trained[0].policy
     for policy, target in zip(trained, targets, strict=True):
         is_described = len(trained) > 1 or policy.estimate is not None or settings.act is not None
         numbers = f" ({policy.described(settings)})" if is_described else ""
         console.say(
             f"{shown(target)}: {settings.name}{numbers}, {first.network.model} policy over {first.network.actions} "
-            f"actions, learned from {first.training_rows:,} rows, {first.training_known:,} of them with feedback"
+            f"actions, learned from {policy.policy.training_rows:,} rows, {policy.policy.training_known:,} of them "
+            f"with feedback"
         )
     if test_rows.test_share is not None:
         console.say(f"{left_out:,} rows are left out for testing ({test_rows.text}); evaluate scores on them")

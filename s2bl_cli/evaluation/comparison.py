@@ -8,12 +8,11 @@ from s2bl_cli.contract.scores import Score
 from s2bl_cli.contract.settings_text import decode_settings
 from s2bl_cli.evaluation.candidates import Candidate
 from s2bl_cli.metrics.estimate import Estimate, difference
-from s2bl_cli.metrics.gains import BETTER, SIMULTANEOUS, SINGLE, VERDICTS
+from s2bl_cli.metrics.gains import BETTER, HEADLINES, SIMULTANEOUS, SINGLE, VERDICTS, baseline_words
 from s2bl_cli.metrics.metric import VALUE, Metric
 from s2bl_cli.metrics.sample import ScoredPolicy
 
 _KEPT_BYTES = 256 << 20  # of the baseline's influence values; estimates beyond it are computed for every policy again
-_HEADLINES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for the value
 
 
 class Baseline:
@@ -37,7 +36,7 @@ class Baseline:
         own = self._estimate(metric) if metric.group == VALUE else None
         if own is None or own.influence is None or estimate.influence is None or own.rows != estimate.rows:
             return
-        gain = replace(difference(estimate, own), note=f"over {self.candidate.name}")
+        gain = replace(difference(estimate, own), note=f"over {baseline_words(self.candidate.name)}")
         yield metric.name + SINGLE, gain
         correction = "" if self.number == 1 else f"; {self.number} policies compared (Bonferroni)"
         corrected = replace(gain, comparisons=self.number, note=f"{gain.note}{correction}")
@@ -54,8 +53,8 @@ class Baseline:
 
 def headline(by_metric: Mapping[str, Score]) -> str | None:
     """The estimator that stands for the value: of those with a gain, if any has one."""
-    names = [name for name in _HEADLINES if name + SIMULTANEOUS in by_metric]
-    names = names or [name for name in _HEADLINES if name in by_metric]
+    names = [name for name in HEADLINES if name + SIMULTANEOUS in by_metric]
+    names = names or [name for name in HEADLINES if name in by_metric]
     if names[:2] == ["ppi-dr", "dr"] and by_metric["ppi-dr"].rows == by_metric["dr"].rows:
         names = names[1:]  # no row without feedback: the two are the same
     return names[0] if names else None
@@ -73,7 +72,7 @@ def verdict_score(scores: list[Score]) -> Score | None:
 
 
 def _words(gain: Score, value: int) -> str:
-    baseline = decode_settings(gain.settings, gain.policy)["baseline"]
+    baseline = baseline_words(decode_settings(gain.settings, gain.policy)["baseline"])
     assert gain.low is not None
     assert gain.high is not None
     if value == 0:

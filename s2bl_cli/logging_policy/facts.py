@@ -58,7 +58,7 @@ class LogFacts:
             "actions": self.actions,
             "scored_split": scored,
             "argmax_accuracy": self._argmax_correct[scored] / rows if self._has_labels else None,
-            "right_draws": self._sampled_correct[scored] / rows if self._has_labels else None,
+            "sampled_accuracy": self._sampled_correct[scored] / rows if self._has_labels else None,
             "propensity_quantiles": {}
             if quantiles is None
             else {"0.01": quantiles.q01, "0.5": quantiles.q50, "0.99": quantiles.q99},

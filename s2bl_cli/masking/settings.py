@@ -1,9 +1,11 @@
 """The settings of `mask`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from s2bl_cli.errors import SettingError
-from s2bl_cli.settings import Between, check_settings, setting
+from s2bl_cli.settings import Between, check_settings, numbers_in, setting
+
+_SEED = Between(0, 2**32 - 1)
 
 
 @dataclass(frozen=True)
@@ -21,7 +23,15 @@ class MaskSettings:
     seed: int = setting(
         0,
         "Seed for choosing rows; with the same seed, a smaller ρ keeps a subset of the rows",
-        rule=Between(0, 2**32 - 1),
+        rule=_SEED,
+    )
+    seeds: str | None = setting(
+        None,
+        "Comma-separated seeds, instead of --seed; write one masked log per seed",
+        rule=_SEED,
+        metavar="INT[,...]",
+        many=True,
+        recorded=False,  # every log records its own seed
     )
 
     def __post_init__(self) -> None:
@@ -32,6 +42,16 @@ class MaskSettings:
             raise SettingError(f"exactly one of --rho, --hide and --known must be given, found {flags}: try --rho 0.2")
         if self.missing is not None and self.known is None:
             raise SettingError("--missing needs --known: --known 1000 --missing 4000 keeps exactly 5,000 train rows")
+
+        broken = [f"{seed:g}" for seed in numbers_in(self.seeds or self.seed) if seed != int(seed)]
+        if broken:
+            raise SettingError(f"--seeds must be whole numbers such as 0,1,2, found {', '.join(broken)}")
+
+    @property
+    def by_seed(self) -> list["MaskSettings"]:
+        """The settings of each mask."""
+        seeds = () if self.seeds is None else numbers_in(self.seeds)
+        return [replace(self, seed=int(seed), seeds=None) for seed in seeds] or [self]
 
     def known_target(self, train_rows: int) -> int:
         """The number of train rows that keep their feedback."""

@@ -142,13 +142,28 @@ def normal_quantile(level: float) -> float:
     return NormalDist().inv_cdf((1 + level) / 2)
 
 
-def _quantile(level: float, cluster: Clusters | None) -> float:
-    """Of Student's t with G − 1 degrees of freedom for G clusters, of which there may be few."""
-    if cluster is None:
-        return normal_quantile(level)
+def degrees_of_freedom(influence: Floats, cluster: Clusters | None = None) -> float:
+    """2n/(κ − 1), at most n − 1, for n rows or clusters and the kurtosis κ of their influences.
+
+    If few rows decide a variance, it is itself uncertain: its estimate has the relative variance (κ − 1)/n, which is
+    that of χ² with so many degrees of freedom. Source: Satterthwaite 1946.
+    """
+    sums = influence if cluster is None else np.bincount(cluster, influence)
+    variance = float(sums @ sums) / len(sums)
+    if variance == 0:
+        return len(sums) - 1
+    fourth = float(np.square(np.square(sums) / variance).mean())  # κ, at least 1
+    return min(len(sums) - 1, 2 * len(sums) / (fourth - 1)) if fourth > 1 else len(sums) - 1
+
+
+def _half_width(estimate: Estimate, delta: float) -> float:
+    """Of the normal interval: the standard error times a quantile of Student's t."""
     from scipy.special import stdtrit  # here, because most commands do without
 
-    return float(stdtrit(int(cluster.max()), (1 + level) / 2))
+    assert estimate.influence is not None
+    assert estimate.stderr is not None
+    degrees = degrees_of_freedom(estimate.influence, estimate.cluster)
+    return float(stdtrit(degrees, 1 - delta / 2)) * estimate.stderr
 
 
 def intervals(estimates: Sequence[Estimate], settings: IntervalSettings) -> list[Interval]:
@@ -177,7 +192,7 @@ def _interval(estimate: Estimate, settings: IntervalSettings, replicates: Floats
     if settings.kind == BERNSTEIN and terms is not None and terms.width is not None and estimate.cluster is None:
         kind, half = BERNSTEIN, bernstein_half_width(error, estimate.rows, terms.width, delta)
     else:
-        kind, half = NORMAL, _quantile(1 - delta, estimate.cluster) * error
+        kind, half = NORMAL, _half_width(estimate, delta)
     return Interval(estimate.value - half, estimate.value + half, kind)
 
 

@@ -11,15 +11,22 @@ Noise that both estimates share cancels, because the standard error is that of t
 `evaluate` computes them; this file declares how they are shown.
 """
 
+from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.metrics.metric import GAIN, PLAIN, Metric
 from s2bl_cli.registry import ESTIMATORS
 
 SINGLE, SIMULTANEOUS = "-gain", "-gain-simultaneous"  # after the estimator's name
 BETTER = "better"
+HEADLINES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for the value
 VERDICTS = {1: "better", 0: "not shown to be better", -1: "worse"}
-
+_BASELINES = {LOGGING_POLICY: "the logging policy", "uniform": "the uniform policy"}
 
 NAMES = (*(name + suffix for name in ESTIMATORS.names for suffix in (SINGLE, SIMULTANEOUS)), BETTER)
+
+
+def baseline_words(name: str) -> str:
+    """A baseline in a sentence; a policy file by its name."""
+    return _BASELINES.get(name, name)
 
 
 def gain_metric(name: str) -> Metric:

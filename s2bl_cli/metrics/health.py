@@ -39,7 +39,9 @@ def verdict(
     """The verdict on values from the log, with the worst reasons. `rows` are the known ones, `heavy_rows` the effective
     sample size of the squared weights: if it is small, the effective sample size itself is uncertain.
 
-    The limits are chosen by simulation: intervals under "reliable" cover at about their level (docs/coverage.md).
+    The limits are chosen by simulation: intervals under "reliable" cover at about their level (docs/coverage.md). A
+    limit on what is large in the log selects logs in which it happens to be missing, and these cover worse. The mean
+    weight, whose expectation is known, shows what is missing: its limit is two standard errors.
     """
     bias, error = abs(mean_weight.value - 1), mean_weight.stderr
     # With very many rows a mean weight of 1.001 differs significantly from 1, but that is harmless.
@@ -60,7 +62,7 @@ def verdict(
         (UNRELIABLE, largest_share > 0.5, dominated),
         (CAUTION, largest_share > 0.25, dominated),
         (UNRELIABLE, is_off and (z > 5 or bias > 0.5), f"{weight}: {causes}"),
-        (CAUTION, is_off and z > 3, weight),
+        (CAUTION, is_off and z > 2, weight),
         (UNRELIABLE, unsupported_share > 0.1, unsupported),
         (CAUTION, unsupported_share > 0.01, unsupported),
         (CAUTION, truncated_share > 0.05, f"{truncated_share:.1%} of the propensities are below ν"),

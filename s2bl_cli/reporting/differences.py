@@ -44,6 +44,7 @@ class Repetitions:
     parts: Floats = field(default_factory=lambda: np.empty((0, 0)))  # (units, parts)
     rows: Hashable = None  # which rows were scored
     policies: frozenset[str] = frozenset()
+    logs: frozenset[str] = frozenset()
     gains: Mapping[str, float] = field(default_factory=dict)  # baseline → standard error of the gain over it
 
     @property
@@ -147,6 +148,8 @@ def p_value(found: Difference, among: int = 2) -> float:
 def half_width(found: Difference, level: float) -> float:
     """Of the interval with that level: by bisection, the difference whose p-value is 1 − level."""
     low, high = 0.0, math.sqrt(found.repeated + found.rows)
+    if high == 0:
+        return 0.0  # no noise at all
     while p_value(replace(found, value=high)) > 1 - level:
         low, high = high, 2 * high
     for _ in range(40):

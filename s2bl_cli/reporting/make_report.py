@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from pathlib import PurePath
 from typing import TypeVar
 
@@ -18,16 +18,17 @@ from s2bl_cli.contract.scores import read_scores, read_scores_files
 from s2bl_cli.errors import ContractError, RunError, S2blError, SettingError, one_line
 from s2bl_cli.registry import FIGURES, FORMATS, TABLES
 from s2bl_cli.reporting.against import against_paper
-from s2bl_cli.reporting.claims import checked, compared_with_baseline
+from s2bl_cli.reporting.claims import checked, compared_with_baseline, parsed_claim
 from s2bl_cli.reporting.figures.curves import has_fixed_known
 from s2bl_cli.reporting.figures.figure import SUFFIXES, FigureData, LogPropensities, drawing, inline_svg, saved
-from s2bl_cli.reporting.quantities import ACCURACIES, quantity
+from s2bl_cli.reporting.quantities import ACCURACIES, Metric, quantity
 from s2bl_cli.reporting.runs import share_makes_rows
 from s2bl_cli.reporting.selection import (
     default_metric,
     has_estimates,
     is_reference,
     metrics_of,
+    metrics_with_intervals,
     no_scores,
     of_metrics,
     selected_scores,
@@ -58,6 +59,8 @@ class ReportRequest:
 
     def __post_init__(self) -> None:
         plot, figure = self.settings.plot, self.settings.figure
+        if self.settings.confident and not self.checks:
+            raise SettingError("--confident needs --check: --check 'new > logging' --confident")
         if plot is None and figure != AUTO and not self.is_page:
             raise SettingError(f"--figure {figure} needs --plot FILE or --format html: other formats have no figures")
         if plot is not None and _suffix(plot) not in SUFFIXES:
@@ -200,18 +203,36 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
 
 
 def make_claims(frame: pl.DataFrame, name: str, request: ReportRequest) -> list[Verdict]:
-    """Check the claims on one metric, in the rows of the table."""
+    """Check the claims on one metric, in the rows of the table. Without --metric, a confident claim is on the first
+    metric with an interval that all its methods have."""
     settings = request.settings
-    if name == OPE and settings.metric is None and settings.against is None:
+    is_open = name == OPE and settings.metric is None and settings.against is None
+    if is_open and (settings.baseline is not None or not settings.confident):
         raise SettingError("--check and --baseline compare one number: pass --metric, such as --metric dr")
-    metric = settings.metric or default_metric(frame)
-    build = partial(TABLES.load("main" if name == OPE else name), settings=replace(settings, metric=metric))
-    table, shown = build(frame), quantity(metric)
-    results = [verdict for claim in request.checks for verdict in checked(claim, table, shown)]
+    layout = TABLES.load("main" if name == OPE else name)
+
+    @cache
+    def table_of(metric: str) -> tuple[Table, Metric]:
+        return layout(frame, replace(settings, metric=metric)), quantity(metric)
+
+    metrics = [settings.metric or default_metric(frame)]
+    if settings.confident:
+        metrics = [metric for metric in metrics_with_intervals(frame) if settings.metric in (metric, None)]
+    if not metrics:
+        raise SettingError(f"--confident needs an interval, and {settings.metric} has none: try --metric dr or snips")
+    health = tuple(verdicts(frame))
+    results = [
+        verdict
+        for text in request.checks
+        for verdict in checked(parsed_claim(text, confident=settings.confident), map(table_of, metrics), health)
+    ]
     if settings.baseline is not None:
         old = selected_scores(read_scores([settings.baseline])[0], request.where)
+        table, shown = table_of(settings.metric or default_metric(frame))
         check_group_by(settings, old.columns)
-        results += compared_with_baseline(table, build(old), shown, settings.tolerance)
+        results += compared_with_baseline(
+            table, layout(old, replace(settings, metric=shown.name)), shown, settings.tolerance
+        )
     return results
 
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
+from s2bl_cli.metrics.estimate import normal_quantile
 from s2bl_cli.reporting.differences import Floats, Repetitions
 from s2bl_cli.reporting.quantities import GAIN, PARTS
 
@@ -14,7 +15,8 @@ PAIRED = ("parts", "baselines", "gain_stderr")  # the columns of `with_paired`
 
 def with_paired(scores: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
     """The scores, and what `frame` has of the same policy, log and metric: the metric in parts of the rows, and the
-    standard errors of gains over baselines."""
+    standard errors of gains over baselines. These are by the widths of the intervals, which know of few clusters and of
+    the bootstrap; a biased gain has none."""
     keys = ["run", "log_sha256", "split", "metric"]
     run = pl.coalesce("policy_sha256", "policy").alias("run")
 
@@ -23,7 +25,9 @@ def with_paired(scores: pl.DataFrame, frame: pl.DataFrame) -> pl.DataFrame:
         return of_suffix.with_columns(run, metric=pl.col("metric").str.strip_suffix(suffix))
 
     parts = related(PARTS).sort("label").group_by(keys).agg(parts=pl.col("value"))
-    gains = related(GAIN).group_by(keys).agg(baselines=pl.col("baseline"), gain_stderr=pl.col("stderr"))
+    quantile = pl.col("level").map_elements(normal_quantile, return_dtype=pl.Float64)
+    stderr = (pl.col("high") - pl.col("low")) / (2 * quantile)
+    gains = related(GAIN).group_by(keys).agg(baselines=pl.col("baseline"), gain_stderr=stderr)
     joined = scores.with_columns(run).join(parts, keys, "left", maintain_order="left")
     return joined.join(gains, keys, "left", maintain_order="left").drop("run")
 
@@ -49,6 +53,7 @@ def repetitions_of(runs: pl.DataFrame) -> Repetitions:
         parts=average @ _parts(runs, rows),
         rows=rows,
         policies=frozenset(runs["policy"]),
+        logs=frozenset(runs["log"]),
         gains=_gains(runs),
     )
 

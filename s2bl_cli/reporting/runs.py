@@ -304,3 +304,13 @@ def runs_in_words(cells: Sequence[Cell]) -> str:
     if high == 1:
         return "single run"
     return f"mean ± std over {high} seeds" if low == high else f"mean ± std over {low} to {high} seeds"
+
+
+def numbers_in_words(cells: Sequence[Cell], scores: pl.DataFrame) -> str:
+    """What the cells show: the runs of a mean, or the intervals of single runs."""
+    levels = scores["level"].drop_nulls().unique().sort().to_list()
+    kinds = scores["interval"].drop_nulls().unique().sort().to_list()
+    if not levels or max(cell.runs for cell in cells) > 1:
+        return runs_in_words(cells)
+    percent = " and ".join(f"{100 * level:g} %" for level in levels)
+    return f"single run, with {percent} intervals ({one_line(', '.join(kinds), 80)})"

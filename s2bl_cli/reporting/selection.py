@@ -155,8 +155,20 @@ def default_metric(frame: pl.DataFrame) -> str:
     if not common:
         some = "; ".join(f"{name} has {', '.join(names[:3])}" for name, names in list(metrics.items())[:3])
         raise SettingError(f"these policies have no metric in common: {one_line(some)}; pass --metric, or other scores")
-    preferred = [name for name in (*ACCURACIES, "ppi-dr", "dr", "snips", *ESTIMATORS) if name in common]
-    return (preferred or common)[0]
+    return _preferred_first(common)[0]
+
+
+def _preferred_first(metrics: Sequence[str]) -> list[str]:
+    preferred = (*ACCURACIES, "ppi-dr", "dr", "snips", *ESTIMATORS)
+    return list(dict.fromkeys(name for name in (*preferred, *metrics) if name in metrics))
+
+
+def metrics_with_intervals(frame: pl.DataFrame) -> list[str]:
+    """The metrics of trained policies whose noise can be known, the default first: a biased estimate of the value has a
+    standard error, but no interval."""
+    is_biased = pl.col("metric").is_in(list(ESTIMATORS)) & (pl.col("low").is_null() | pl.col("high").is_null())
+    biased = metrics_of(frame.filter(is_biased & ~is_reference()))
+    return [name for name in _preferred_first(metrics_of(trained(frame))) if name not in biased]
 
 
 def metrics_of(frame: pl.DataFrame) -> list[str]:

@@ -37,6 +37,11 @@ class ReportSettings:
         choices=lambda: (AUTO, *FIGURES.names),
         panel="Figures",
     )
+    confident: bool = setting(
+        False,
+        "Let a --check hold only if the 95 % interval of the difference does",
+        panel=CLAIM_PANEL,
+    )
     baseline: str | None = setting(
         None, "Fail if any score is worse than in this file", metavar="SCORES", panel=CLAIM_PANEL
     )

@@ -157,6 +157,10 @@ class Table:
     def key_titles(self) -> tuple[str, ...]:
         return tuple(map(key_title, self.keys))
 
+    def cells(self) -> dict[tuple[Key, ...], dict[str, Cell]]:
+        """By row and column."""
+        return {keys: dict(zip(self.columns, cells, strict=True)) for keys, cells in self.rows}
+
     def means(self) -> dict[tuple[Key, ...], dict[str, float]]:
         """The numbers by row and column, without the empty cells."""
         return {

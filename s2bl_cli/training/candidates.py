@@ -2,7 +2,8 @@
 
 import itertools
 import os
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from s2bl_cli.row_hash import uniform_hash
 from s2bl_cli.settings import number_text
 from s2bl_cli.training.settings import TrainSettings
 
+SEED = "{seed}"  # in the name of a log: its seed
 _SUFFIX = ".safetensors"
 
 Point = dict[str, float | str | None]  # of the grid; words stand for numbers that are computed from the known costs
@@ -79,16 +81,31 @@ def candidates_of(settings: TrainSettings, fold: Fold, costs: Costs, weights: Co
     return [Candidate(fold, number, numbers) for number, numbers in enumerate(values)]
 
 
-def targets_of(settings: TrainSettings, output: str | None, log_stem: str) -> list[str]:
-    """A file per policy, by seed and then by grid point. Without -o, named after the log; with a folder, in it."""
+def runs_of(settings: TrainSettings, logs: Sequence[str]) -> list[tuple[TrainSettings, list[str]]]:
+    """The settings and logs of each run. A name with {seed} stands for one log per seed, for the policies of that seed
+    alone; otherwise one run trains the policies of all seeds."""
+    if not any(SEED in name for name in logs):
+        return [(settings, list(logs))]
+    return [
+        (replace(settings, seed=seed, seeds=None), [name.replace(SEED, str(seed)) for name in logs])
+        for seed in settings.seed_list
+    ]
+
+
+def targets_of(
+    settings: TrainSettings, output: str | None, log_stem: str, run: TrainSettings | None = None
+) -> list[str]:
+    """A file per policy, by seed and then by grid point. Without -o, named after the log; with a folder, in it.
+    `run`: one of several, whose files alone are wanted, with names that distinguish them from those of the others."""
     points = grid(settings) if settings.select is None else [{}]  # which one is selected is not known yet
-    parts = [_part(settings, seed, point) for seed in settings.seed_list for point in points]
-    if output is None or output.endswith(("/", os.sep)) or (len(parts) > 1 and os.path.isdir(output)):
+    number = len(settings.seed_list) * len(points)
+    parts = [_part(settings, seed, point) for seed in (run or settings).seed_list for point in points]
+    if output is None or output.endswith(("/", os.sep)) or (number > 1 and os.path.isdir(output)):
         return [os.path.join(output or "", f"{log_stem}-{settings.name}-{part}{_SUFFIX}") for part in parts]
-    if len(parts) == 1:
+    if number == 1:
         return [output]
     if output == "-":
-        raise SettingError(f"-o - is for one policy, but these settings train {len(parts)}: give a folder")
+        raise SettingError(f"-o - is for one policy, but these settings train {number}: give a folder")
     stem = output.removesuffix(_SUFFIX)
     return [f"{stem}-{part}{_SUFFIX}" for part in parts]
 

@@ -8,13 +8,22 @@ from typing import Any
 import numpy as np
 import pytest
 from learning_fixtures import arrays_of, blobs, one_hot, table_policy, write_arrays
+from scipy.special import stdtrit
 from score_fixtures import settings_of
 
 from s2bl_cli.contract.lineage import command_lines
 from s2bl_cli.contract.scores import LOGGING_POLICY, read_scores
 from s2bl_cli.evaluation import comparison
 from s2bl_cli.metrics import gains
-from s2bl_cli.metrics.estimate import Estimate, IntervalSettings, Terms, difference, intervals, standard_error
+from s2bl_cli.metrics.estimate import (
+    Estimate,
+    IntervalSettings,
+    Terms,
+    degrees_of_freedom,
+    difference,
+    intervals,
+    standard_error,
+)
 from s2bl_cli.registry import ESTIMATORS
 
 Run = Callable[..., Any]
@@ -84,7 +93,8 @@ def test_intervals_of_several_comparisons_have_bonferronis_level() -> None:
     assert alone.stderr is not None
     for comparisons in (1, 2, 50):
         (interval,) = intervals([Estimate(0.0, 100, values, comparisons=comparisons)], IntervalSettings(level=0.9))
-        assert interval.high == pytest.approx(NormalDist().inv_cdf(1 - 0.05 / comparisons) * alone.stderr)
+        quantile = stdtrit(degrees_of_freedom(values), 1 - 0.05 / comparisons)
+        assert interval.high == pytest.approx(quantile * alone.stderr)
 
 
 def test_draws_that_are_too_few_for_a_quantile_give_a_normal_interval() -> None:
@@ -142,8 +152,9 @@ def test_gains_by_hand(run: Run, tmp_path: Path) -> None:
     error = np.std([0.8, 0, 0, -0.8], ddof=1) / 2
     assert (gain["value"], gain["rows"]) == (pytest.approx(0, abs=1e-7), 4)
     assert gain["stderr"] == pytest.approx(error, rel=1e-6)
-    assert (gain["low"], gain["high"]) == pytest.approx((-1.959964 * error, 1.959964 * error), rel=1e-5)
-    assert (gain["level"], gain["interval"], gain["note"]) == (0.95, "normal", "over logging-policy")
+    half = 3.1824463 * error  # Student's t, three degrees of freedom
+    assert (gain["low"], gain["high"]) == pytest.approx((-half, half), rel=1e-5)
+    assert (gain["level"], gain["interval"], gain["note"]) == (0.95, "normal", "over the logging policy")
     assert settings_of(gain)["baseline"] == LOGGING_POLICY
     assert "baseline" not in settings_of(scores["ips"])
     assert not set(_rows(tmp_path / "scores.parquet", LOGGING_POLICY)) & set(gains.NAMES)
@@ -177,9 +188,12 @@ def test_gains_of_several_policies_are_corrected_for_their_number(run: Run, tmp_
         scores = _rows(tmp_path / "scores.parquet", name)
         gain, corrected = scores["snips-gain"], scores["snips-gain-simultaneous"]
         assert (corrected["value"], corrected["stderr"]) == (gain["value"], gain["stderr"])
-        half = NormalDist().inv_cdf(1 - 0.025 / 3) * gain["stderr"]
-        assert (corrected["low"], corrected["high"]) == pytest.approx((gain["value"] - half, gain["value"] + half))
-        assert corrected["note"] == "over logging-policy; 3 policies compared (Bonferroni)"
+        # Of many rows, Student's t is nearly normal.
+        halves = [(row["high"] - row["low"]) / 2 / gain["stderr"] for row in (gain, corrected)]
+        normal = [NormalDist().inv_cdf(1 - 0.025 / k) for k in (1, 3)]
+        assert halves == pytest.approx(normal, rel=0.03)
+        assert min(np.subtract(halves, normal)) > 0
+        assert corrected["note"] == "over the logging policy; 3 policies compared (Bonferroni)"
 
 
 def test_the_summary_says_better_worse_or_not_shown_to_be(run: Run, tmp_path: Path) -> None:
@@ -190,8 +204,8 @@ def test_the_summary_says_better_worse_or_not_shown_to_be(run: Run, tmp_path: Pa
     scores = {name: _rows(tmp_path / "scores.parquet", name) for name in ("p.safetensors", "q.safetensors", "uniform")}
     gains = {name: rows["dr-gain-simultaneous"] for name, rows in scores.items()}
     for name, value, words in (
-        ("p.safetensors", 1, "better by {value:.4f} [{low:.4f}, {high:.4f}] than logging-policy"),
-        ("q.safetensors", -1, "worse by {value:.4f} [{low:.4f}, {high:.4f}] than logging-policy"),
+        ("p.safetensors", 1, "better by {value:.4f} [{low:.4f}, {high:.4f}] than the logging policy"),
+        ("q.safetensors", -1, "worse by {value:.4f} [{low:.4f}, {high:.4f}] than the logging policy"),
     ):
         low, high = sorted((abs(gains[name]["low"]), abs(gains[name]["high"])))
         words = words.format(value=abs(gains[name]["value"]), low=low, high=high)
@@ -204,7 +218,9 @@ def test_the_summary_says_better_worse_or_not_shown_to_be(run: Run, tmp_path: Pa
     table_policy(tmp_path / "same.safetensors", [[0.6, 0.4]])
     ran = run("evaluate", "same.safetensors", "--logs", "few.parquet", "--metrics", "snips", "--force")
     gain = _rows(tmp_path / "scores.parquet", "same.safetensors")["snips-gain"]
-    words = f"not shown to be better than logging-policy ({gain['value']:.4f} [{gain['low']:.4f}, {gain['high']:.4f}])"
+    words = (
+        f"not shown to be better than the logging policy ({gain['value']:.4f} [{gain['low']:.4f}, {gain['high']:.4f}])"
+    )
     assert gain["low"] < 0 < gain["high"]
     assert words in ran.stderr
 
@@ -233,7 +249,10 @@ def test_any_policy_can_be_the_baseline(run: Run, tmp_path: Path) -> None:
         assert f"--compare-to {shown} " in again
         assert str(tmp_path) not in str(lineage[0])
         if name is not None:
-            values[name] = _rows(tmp_path / "scores.parquet")["snips-gain"]["value"]
+            scores = _rows(tmp_path / "scores.parquet")
+            values[name] = scores["snips-gain"]["value"]
+            words_of_baseline = {"uniform": "the uniform policy", LOGGING_POLICY: "the logging policy"}.get(name, name)
+            assert scores["better"]["note"].endswith(f" than {words_of_baseline}")
     assert values["q.safetensors"] > values[LOGGING_POLICY] > 0
 
 
@@ -295,18 +314,141 @@ def test_every_gain_describes_itself(name: str) -> None:
     assert ("simultaneous" in metric.title) == name.endswith("-simultaneous")
 
 
-def test_report_reads_scores_with_gains_as_before_and_shows_gains_by_name(run: Run, tmp_path: Path) -> None:
+def _table(text: str) -> dict[str, list[str]]:
+    """The rows of a table of values, by their estimator: the cells."""
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line[:1] == "|"]
+    place = rows[0].index("estimator")
+    return {row[place]: row[place + 1 :] for row in rows[2:]}
+
+
+def test_report_shows_gains_below_the_values(run: Run, tmp_path: Path) -> None:
+    """A row per estimator that can be the headline, with intervals, and the verdict in words. All else is as without
+    gains."""
     _write(tmp_path, p=GOOD)
     for baseline in ("none", "logging", "uniform"):
         words = ("--logs", "log.parquet", "--compare-to", baseline, "-o", f"{baseline}.parquet")
         assert run("evaluate", "p.safetensors", "uniform", *words).code == 0
-    plain, gains = (run("report", f"{name}.parquet", "--table", "ope").stdout for name in ("none", "logging"))
-    assert plain == gains
-    ran = run("report", "logging.parquet", "--metric", "snips-gain", "--table", "main")
+    plain, with_gains = (run("report", f"{name}.parquet", "--table", "ope").stdout for name in ("none", "logging"))
+    rows = {name: cells for name, cells in _table(with_gains).items() if "gain" not in name}
+    assert rows == _table(plain)
+    gain = _rows(tmp_path / "logging.parquet")["dr-gain"]
+    shown = f"{gain['value']:.4f} [{gain['low']:.4f}, {gain['high']:.4f}]"
+    assert _table(with_gains)["DR gain over the logging policy"][0].strip("*") == shown
+    assert [name.split()[0] for name in _table(with_gains) if "gain" in name] == ["IPS", "SNIPS", "DR", "PPI-DR"]
+    better = _rows(tmp_path / "logging.parquet")["better"]["note"]
+    assert f"\np.safetensors on log.parquet: {better}\n" in with_gains
+    only = run("report", "logging.parquet", "--table", "ope", "--metric", "sndr").stdout
+    assert [name for name in _table(only) if "gain" in name] == ["SNDR gain over the logging policy"]
+    both = run("report", "logging.parquet", "uniform.parquet", "--table", "ope", "--metric", "dr").stdout
+    assert [name for name in _table(both) if "gain" in name] == [
+        "DR gain over the logging policy",
+        "DR gain over the uniform policy",
+    ]
+
+
+def test_a_table_of_one_gain_has_intervals_and_names_the_baseline(run: Run, tmp_path: Path) -> None:
+    _write(tmp_path, p=GOOD)
+    for baseline in ("logging", "uniform"):
+        words = ("--logs", "log.parquet", "--compare-to", baseline, "-o", f"{baseline}.parquet")
+        assert run("evaluate", "p.safetensors", "uniform", *words).code == 0
+    gain = _rows(tmp_path / "logging.parquet")["snips-gain"]
+    ran = run("report", "logging.parquet", "--metric", "snips-gain")
     assert ran.code == 0
-    assert "Gain over the baseline by SNIPS" in ran.stdout
+    assert ran.stdout.startswith("Gain over the logging policy by SNIPS, single run, with 95 % intervals (normal)\n")
+    assert f"{gain['value']:.4f} [{gain['low']:.4f}, {gain['high']:.4f}]" in ran.stdout
+    assert "Logging policy" not in ran.stdout, "it has no gain over itself"
+    ran = run("report", "uniform.parquet", "--metric", "snips-gain")
+    assert ran.stdout.startswith("Gain over the uniform policy by SNIPS, ")
+    assert "Logging policy" in ran.stdout
+    value = _rows(tmp_path / "logging.parquet")["snips"]
+    ran = run("report", "logging.parquet", "--metric", "snips")
+    assert ran.stdout.startswith("Expected reward by SNIPS, single run, with 95 % intervals (normal)\n")
+    assert f"{value['value']:.4f} [{value['low']:.4f}, {value['high']:.4f}]" in ran.stdout
     # Two baselines are two gains, not two values of one.
     ran = run("report", "logging.parquet", "uniform.parquet", "--metric", "snips-gain", "--table", "main")
     assert ran.code == 0, ran.stderr
+    assert ran.stdout.startswith("Gain over the baseline by SNIPS")
     assert "baseline logging-policy" in ran.stdout
     assert "baseline uniform" in ran.stdout
+
+
+# --- claims ---
+
+
+@pytest.mark.parametrize(
+    ("claim", "code"),
+    [
+        ("p > logging", 0),
+        ("p > logging-policy", 0),
+        ("logging < p", 0),
+        ("p.safetensors >= logging", 0),
+        ("p > uniform", 0),
+        ("p > q", 0),
+        ("q > logging", 1),
+        ("logging > p", 1),
+    ],
+)
+def test_confident_claims_name_policies_and_baselines(run: Run, tmp_path: Path, claim: str, code: int) -> None:
+    """The gain is the one of `evaluate --compare-to`, with its interval, by the estimator of the value."""
+    _write(tmp_path, p=GOOD, q=BAD)
+    baseline = next(
+        (word for name, word in {"uniform": "uniform", "q": "q.safetensors"}.items() if claim.endswith(f" {name}")),
+        "logging",
+    )
+    words = ("p.safetensors", "q.safetensors", "uniform", "--logs", "log.parquet", "--compare-to", baseline)
+    assert run("evaluate", *words).code == 0
+    ran = run("report", "scores.parquet", "-o", "table.md", "--check", claim, "--confident")
+    assert ran.code == code, ran.stderr
+    assert ran.stderr.startswith("holds: " if code == 0 else "warning: fails: ")
+    if claim in ("p > logging", "p > uniform", "p > q"):
+        gain = _rows(tmp_path / "scores.parquet")["ppi-dr-gain"]
+        numbers = f"{gain['value']:+.4f} [{gain['low']:+.4f}, {gain['high']:+.4f}] (ppi-dr)"
+        assert f"a difference of {numbers}" in ran.stderr
+
+
+def test_a_confident_claim_needs_a_paired_difference(run: Run, tmp_path: Path) -> None:
+    _write(tmp_path, p=GOOD, q=BAD)
+    assert run("evaluate", "p.safetensors", "q.safetensors", "--logs", "log.parquet").code == 0
+    ran = run("report", "scores.parquet", "--metric", "dr", "--check", "p > q", "--confident")
+    assert (ran.code, ran.stdout, ran.stderr) == (
+        2,
+        "",
+        "s2bl: --check 'p > q' --confident: these scores have no paired difference of dr: run s2bl evaluate with "
+        "--compare-to q.safetensors\n",
+    )
+    assert run("report", "scores.parquet", "--metric", "dr", "--check", "p > q").code == 0, "by the values alone"
+    ran = run("report", "scores.parquet", "--metric", "ix", "--check", "p > logging", "--confident")
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: --confident needs an interval, and ix has none: try --metric dr or snips\n",
+    )
+
+
+def test_a_margin_moves_a_confident_claim(run: Run, tmp_path: Path) -> None:
+    """It holds up to the lower end of the interval, where the plain claim holds up to the value."""
+    _write(tmp_path, p=GOOD)
+    assert run("evaluate", "p.safetensors", "--logs", "log.parquet", "--metrics", "snips,health").code == 0
+    gain = _rows(tmp_path / "scores.parquet")["snips-gain"]
+    check = ("report", "scores.parquet", "--metric", "snips", "-o", "table.md", "--force", "--check")
+    for margin, plain, confident in (
+        (gain["low"] - 1e-4, 0, 0),
+        (gain["low"] + 1e-4, 0, 1),
+        (gain["value"] + 1e-4, 1, 1),
+    ):
+        claim = f"p > logging + {margin:.6f}"
+        assert (run(*check, claim).code, run(*check, claim, "--confident").code) == (plain, confident)
+
+
+def test_an_unreliable_log_shows_nothing(run: Run, tmp_path: Path) -> None:
+    """Propensities that are half of what they were: the gain is large, its interval excludes 0, and the mean weight
+    is 2."""
+    rows = blobs(600, test_rows=0)
+    context, half = rows.context, rows.propensity / 2
+    write_arrays(tmp_path / "log.parquet", arrays_of(context, rows.action, half, rows.cost), 3)
+    table_policy(tmp_path / "p.safetensors", GOOD)
+    assert run("evaluate", "p.safetensors", "--logs", "log.parquet", "--metrics", "ips,health").code == 0
+    check = ("report", "scores.parquet", "--metric", "ips", "-o", "table.md", "--force", "--check", "p > logging")
+    assert run(*check).code == 0
+    ran = run(*check, "--confident")
+    assert ran.code == 1
+    assert "] (ips); p.safetensors on log.parquet: unreliable: the mean weight is " in ran.stderr

@@ -154,7 +154,8 @@ def test_scores_by_hand(tmp_path: Path) -> None:
     sampled = next(score for score in scores if score.metric == "sampled-accuracy" and score.policy_sha256)
     error = np.std([0.9, 0.9, 0.4, 0.4], ddof=1) / 2
     assert sampled.stderr == pytest.approx(error, rel=1e-6)
-    assert (sampled.low, sampled.high) == pytest.approx((0.65 - 1.959964 * error, 0.65 + 1.959964 * error), rel=1e-6)
+    half = 3.1824463 * error  # Student's t, three degrees of freedom
+    assert (sampled.low, sampled.high) == pytest.approx((0.65 - half, 0.65 + half), rel=1e-6)
 
 
 def test_logging_policy_without_its_distribution_is_scored_by_its_draws(tmp_path: Path) -> None:

@@ -249,7 +249,7 @@ def test_summary(run: Callable[..., Any], tmp_path: Path) -> None:
     with open_logs([str(tmp_path / "x.parquet")]) as log:
         arrays = log.read()
     inverse = 1 / arrays.propensity.astype(np.float64)
-    assert (arrays.action == arrays.label)[arrays.is_test].mean() == pytest.approx(facts.pop("right_draws"))
+    assert (arrays.action == arrays.label)[arrays.is_test].mean() == pytest.approx(facts.pop("sampled_accuracy"))
     assert 0.2 < facts.pop("argmax_accuracy") <= 1
     assert facts.pop("propensity_quantiles") == {
         str(q): pytest.approx(np.quantile(arrays.propensity, q, method="inverted_cdf"), rel=0.001)

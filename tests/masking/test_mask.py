@@ -389,6 +389,41 @@ def test_outputs_are_named_after_the_input(tmp_path, log, run, flags, name):
     assert os.listdir(tmp_path) == [name]
 
 
+def test_several_seeds_are_as_many_masks(tmp_path, log, run):
+    """Each is the mask of its seed alone, to the last byte."""
+    ran = run("mask", log, "--rho", 0.5, "--seeds", "3,7", "--json")
+    names = ["log-rho0.5-seed3.parquet", "log-rho0.5-seed7.parquet"]
+    assert (ran.code, sorted(os.listdir(tmp_path))) == (0, names)
+    assert [line.split(": ")[0] for line in ran.stderr.splitlines()] == names
+    counts = {"train": 40, "known": 20, "missing": 20, "dropped": 0, "test": 20}
+    assert json.loads(ran.stdout) == {"masks": [{"output": name, **counts} for name in names]}
+    for seed, name in zip((3, 7), names, strict=True):
+        assert run("mask", log, "--rho", 0.5, "--seed", seed, "-o", "alone.parquet", "--force").code == 0
+        assert (tmp_path / "alone.parquet").read_bytes() == (tmp_path / name).read_bytes()
+    assert known_rows(names[0]) != known_rows(names[1])
+    assert run("mask", log, "--rho", 0.5, "--seeds", "0,1", "-o", "m.parquet").code == 0
+    assert {"m-seed0.parquet", "m-seed1.parquet"} < set(os.listdir(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--seeds", "0,1", "-o", "-"), "-o - is for one log, but --seeds writes one per seed: give a file"),
+        (("--seeds", "0,1.5"), "--seeds must be whole numbers such as 0,1,2, found 1.5"),
+        (("--seeds", "0,-1"), "--seeds must be in [0, 4294967295], found -1"),
+    ],
+)
+def test_wrong_seeds(tmp_path, log, run, flags, told):
+    ran = run("mask", log, "--rho", 0.5, *flags)
+    assert (ran.code, ran.stderr, os.listdir(tmp_path)) == (2, f"s2bl: {told}\n", [])
+
+
+def test_no_mask_is_written_if_one_exists(tmp_path, log, run):
+    (tmp_path / "m-seed1.parquet").write_bytes(b"old")
+    assert run("mask", log, "--rho", 0.5, "--seeds", "0,1", "-o", "m.parquet").code == 2
+    assert os.listdir(tmp_path) == ["m-seed1.parquet"]
+
+
 def test_stdin_and_stdout(tmp_path, log, run):
     with open(log, "rb") as file:
         data = file.read()

@@ -20,6 +20,7 @@ from s2bl_cli.metrics.estimate import (
     IntervalSettings,
     Terms,
     bernstein_half_width,
+    degrees_of_freedom,
     difference,
     intervals,
     mean_estimate,
@@ -325,15 +326,48 @@ def test_the_same_as_open_bandit_pipeline(name: str) -> None:
 
 
 def test_normal_interval_of_a_mean_by_hand() -> None:
+    """By Student's t with two degrees of freedom: the kurtosis 1.5 would permit 12."""
     values = np.array([1.0, 2.0, 6.0])
     error = values.std(ddof=1) / math.sqrt(3)
     for estimate in (Terms([values]).estimate, mean_estimate(values)):
         (interval,) = intervals([estimate], IntervalSettings(level=0.9))
         assert (estimate.value, estimate.rows, estimate.stderr) == (3, 3, pytest.approx(error))
         assert estimate.influence == pytest.approx([-2, -1, 3])
-        ends = (3 - 1.6448536 * error, 3 + 1.6448536 * error)
+        ends = (3 - 2.9199856 * error, 3 + 2.9199856 * error)
         assert (interval.low, interval.high) == pytest.approx(ends, rel=1e-6)
         assert interval.kind == "normal"
+
+
+def test_degrees_of_freedom_by_hand() -> None:
+    """Ten 1s among 1,000 have the kurtosis (1 − 3pq)/pq, p = 0.01: as many degrees as twice the 1s. Normal values have
+    about as many as rows, and ±1 have n − 1. A variance that one row decides has two."""
+    rare = np.repeat([0.99, -0.01], [10, 990])
+    assert degrees_of_freedom(rare) == pytest.approx(2000 / ((1 - 3 * 0.0099) / 0.0099 - 1))
+    assert degrees_of_freedom(rare) == pytest.approx(20, rel=0.05)
+    assert degrees_of_freedom(1e100 * rare) == pytest.approx(degrees_of_freedom(rare))
+    assert degrees_of_freedom(np.random.default_rng(0).standard_normal(10_000)) == pytest.approx(9999, rel=0.05)
+    assert degrees_of_freedom(np.tile([1.0, -1.0], 50)) == 99
+    assert degrees_of_freedom(np.zeros(5)) == 4
+    assert degrees_of_freedom(np.append(1000.0, np.ones(1000))) == pytest.approx(2, rel=0.01)
+    alone, paired = np.arange(1000), np.arange(1000) // 2
+    assert degrees_of_freedom(rare, alone) == pytest.approx(degrees_of_freedom(rare))
+    assert degrees_of_freedom(rare, paired) == pytest.approx(10, rel=0.05)
+
+
+def test_intervals_of_skewed_rewards_cover_better_with_these_degrees_of_freedom() -> None:
+    """Means of 300 squared exponential values, which are skewed: normal quantiles cover less often."""
+    rng = np.random.default_rng(0)
+    covered = np.zeros(2)
+    for _ in range(2000):
+        values = rng.exponential(1.0, 300) ** 2  # mean 2, skewed
+        (interval,) = intervals([mean_estimate(values)], IntervalSettings())
+        assert interval.low is not None
+        assert interval.high is not None
+        half = normal_quantile(0.95) * values.std(ddof=1) / math.sqrt(len(values))
+        covered += interval.low <= 2 <= interval.high, abs(values.mean() - 2) <= half
+    t, normal = covered / 2000
+    assert normal < 0.935
+    assert normal + 0.003 < t < 0.96
 
 
 def test_standard_error_of_a_ratio_is_the_delta_methods() -> None:

@@ -110,8 +110,8 @@ FORM = (
         ("tips > 1 at lam=3", "--check 'tips > 1 at lam=3': the table's rows are by dataset, tau, rho, not by 'lam'"),
         ("tip > 1", "--check 'tip > 1': 'tip' is not in these scores; they have wce-s2bl, tips, logging-policy; "
                     "did you mean tips?"),
-        ("wce-s2bl > tips at rho=1", "--check 'wce-s2bl > tips at rho=1': no row of the scores has all of wce-s2bl, "
-                                     "tips"),
+        ("wce-s2bl > tips at rho=1", "--check 'wce-s2bl > tips at rho=1': no row of the scores has argmax-accuracy of "
+                                     "all of wce-s2bl, tips"),
     ],
 )  # fmt: skip
 def test_a_claim_that_means_nothing_is_a_usage_error(report: Report, claim: str, told: str) -> None:
@@ -124,6 +124,67 @@ def test_no_file_is_written_where_a_claim_means_nothing(report: Report, tmp_path
     assert not (tmp_path / "table.md").exists()
     assert report(SCORES, "--check", "tips > 99", "-o", "table.md").code == 1
     assert (tmp_path / "table.md").exists()
+
+
+# --- confident claims ---
+
+
+def _repeated(shift: float) -> list[Any]:
+    """Two methods on three masks. Their differences are 5 + shift·(1, 0, −1) points."""
+    return [
+        some
+        for i in range(3)
+        for own in [{"seed": i, "mask.seed": i, "logs.seed": 0, "stderr": 0.0}]
+        for some in (score(0.75 + 0.01 * i, **own), score(0.70 + 0.01 * i + shift * (i - 1) / 100, "tips", **own))
+    ]
+
+
+def test_confident_claims_on_repetitions_are_students_test(report: Report) -> None:
+    """Differences 4 5 6: 5 ± t₂·1/√3 = 5 ± 2.48. Differences 1 5 9 have four times the width."""
+    ran = report(_repeated(1.0), "--check", "wce-s2bl > tips", "--confident")
+    assert (ran.code, ran.stderr) == (
+        0,
+        "holds: wce-s2bl > tips: dataset sample, τ 10, ρ 0.02: wce-s2bl (76.00) > tips (71.00), a difference of +5.00 "
+        "[+2.52, +7.48] (argmax-accuracy)\n",
+    )
+    assert report(_repeated(1.0), "--check", "wce-s2bl > tips + 2.5", "--confident").code == 0
+    assert report(_repeated(1.0), "--check", "wce-s2bl > tips + 2.6", "--confident").code == 1
+    ran = report(_repeated(4.0), "--check", "wce-s2bl > tips", "--confident")
+    assert ran.code == 1
+    assert "a difference of +5.00 [-4.94, +14.94]" in ran.stderr
+    assert report(_repeated(4.0), "--check", "wce-s2bl > tips").code == 0
+
+
+def test_a_confident_claim_on_one_method_needs_no_pair(report: Report) -> None:
+    """A single run of 70 ± 1: above 68, and not above 68.1."""
+    assert report([score(0.70)], "--check", "wce-s2bl > 68", "--confident").code == 0
+    assert report([score(0.70)], "--check", "wce-s2bl > 68.1", "--confident").code == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        (("--confident",), "--confident needs --check: --check 'new > logging' --confident"),
+        (("--check", "wce-s2bl > tips on average", "--confident"),
+         "--check 'wce-s2bl > tips on average': --confident checks every row by itself: drop 'on average'"),
+        (("--check", "wce-s2bl > nothing", "--confident"),
+         "--check 'wce-s2bl > nothing': 'nothing' is not in these scores; they have wce-s2bl, tips, logging-policy"),
+    ],
+)  # fmt: skip
+def test_wrong_confident_claims(report: Report, flags: tuple[str, ...], told: str) -> None:
+    ran = report(SCORES, *flags)
+    assert (ran.code, ran.stderr) == (2, f"s2bl: {told}\n")
+
+
+def test_a_confident_claim_without_standard_errors_is_refused(report: Report) -> None:
+    ran = report(
+        [score(0.7, stderr=None), score(0.6, "tips", stderr=None)], "--check", "wce-s2bl > tips", "--confident"
+    )
+    assert (ran.code, ran.stderr) == (
+        2,
+        "s2bl: --check 'wce-s2bl > tips' --confident: argmax-accuracy has no standard error in these scores: score "
+        "with s2bl evaluate\n",
+    )
 
 
 # --- against a baseline ---

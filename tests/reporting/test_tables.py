@@ -511,8 +511,9 @@ def test_lower_bound_alone_is_shown_as_one(report: Report) -> None:
 
 def test_one_estimator_as_a_table_of_methods(report: Report) -> None:
     ran = report(ope_scores(), "--table", "main", "--metric", "ips")
-    assert ran.stdout.startswith("Expected reward by IPS, single run\n")
-    assert _table(ran)[1][3:] == ["**0.7120**", "<u>0.6120</u>", "0.2500"]
+    assert ran.stdout.startswith("Expected reward by IPS, single run, with 95 % intervals (normal)\n")
+    cells = ["**0.7120 [0.6920, 0.7320]**", "<u>0.6120 [0.5620, 0.6620]</u>", "0.2500 [0.2400, 0.2600]"]
+    assert _table(ran)[1][3:] == cells
 
 
 def test_lowest_risk_is_the_best(report: Report) -> None:

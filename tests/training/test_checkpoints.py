@@ -23,6 +23,7 @@ from s2bl_cli.contract.checkpoints import read_any_checkpoint, write_checkpoint
 from s2bl_cli.contract.history import read_history
 from s2bl_cli.contract.input_files import open_input
 from s2bl_cli.contract.logs.reading import open_logs
+from s2bl_cli.contract.policies import read_policy
 from s2bl_cli.errors import S2blError
 from s2bl_cli.training import data, direct_learner
 from s2bl_cli.training.interruption import Interrupted
@@ -273,6 +274,30 @@ def test_resumed_command_writes_the_same_bytes(
 def _stop_command(monkeypatch: pytest.MonkeyPatch, steps: int) -> None:
     """A SIGTERM after so many steps."""
     signalled_by(monkeypatch, Stopper(steps))
+
+
+def test_seeds_on_masks_of_their_own_resume_where_they_stopped(
+    run: Callable[..., Any], tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Stopped in the second of three runs: the first is not trained again."""
+    assert run("mask", log, "--rho", 0.5, "--seeds", "0,1,2", "-o", "m.parquet").code == 0
+    words = ("train", "m-seed{seed}.parquet", "--seeds", "0,1,2", "--epochs", 2, "--batch-size", 32)
+    assert run(*words, "-o", "whole/").code == 0
+    steps = 2 * (read_policy(str(next((tmp_path / "whole").iterdir()))).policy.training_rows // 32)
+    _stop_command(monkeypatch, steps + steps // 2)
+    assert run(*words, "-o", "parts/").code == 143
+    monkeypatch.undo()
+    monkeypatch.chdir(tmp_path)
+    left = sorted(path.name for path in (tmp_path / "parts").iterdir())
+    assert left == [f"m-seed{seed}-wce-s2bl-seed{seed}.checkpoint" for seed in (0, 1)]
+    ran = run(*words, "-o", "parts/", "--resume")
+    assert ran.code == 0, ran.stderr
+    assert ran.stderr.count("resuming from ") == 2
+    assert [path.name for path in sorted((tmp_path / "parts").iterdir())] == [
+        path.name for path in sorted((tmp_path / "whole").iterdir())
+    ]
+    for path in (tmp_path / "whole").iterdir():
+        assert path.read_bytes() == (tmp_path / "parts" / path.name).read_bytes()
 
 
 def test_resume_without_a_checkpoint_starts_from_the_beginning(

@@ -89,6 +89,68 @@ def test_folder_is_made_and_filled(run: Callable[..., Any], tmp_path: Path, log:
     assert seeds == [0, 1]
 
 
+# --- one mask per seed ---
+
+
+def _masks(run: Callable[..., Any], log: Path, seeds: str = "0,1,2") -> None:
+    assert run("mask", log, "--rho", 0.2, "--seeds", seeds, "-o", "m.parquet").code == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "output", "names"),
+    [
+        ((), "p.safetensors", ["p-seed{}.safetensors"]),
+        ((), None, ["m-seed{0}-wce-s2bl-seed{0}.safetensors"]),
+        (("--lam", "1,2"), "out/", ["out/m-seed{0}-wce-s2bl-lam1-seed{0}.safetensors",
+                                    "out/m-seed{0}-wce-s2bl-lam2-seed{0}.safetensors"]),
+        (("--lam", "1,2", "--select", "snips", "--folds", 2), "p", ["p-seed{}.safetensors"]),
+        (("--method", "dm-s2bl"), "p", ["p-seed{}.safetensors"]),
+    ],
+)  # fmt: skip
+def test_each_seed_learns_from_its_own_mask(
+    run: Callable[..., Any], tmp_path: Path, log: Path, flags: tuple[Any, ...], output: str | None, names: list[str]
+) -> None:
+    """The policies are those that are trained one by one, to the last byte."""
+    _masks(run, log)
+    target = () if output is None else ("-o", output)
+    ran = run("train", "m-seed{seed}.parquet", "--seeds", "0,1,2", *flags, *QUICK, *target, "--json")
+    assert ran.code == 0, ran.stderr
+    written = [name.format(seed) for seed in range(3) for name in names]
+    assert json.loads(ran.stdout)["outputs"] == written
+    assert [policy["seed"] for policy in json.loads(ran.stdout)["policies"]] == [0] * len(names) + [1] * len(names) + [
+        2
+    ] * len(names)
+    assert not [name for name in _names(tmp_path) if name.endswith(".checkpoint")]
+    for seed in range(3):
+        alone = run(
+            "train", f"m-seed{seed}.parquet", "--seed", seed, *flags, *QUICK, "-o", "alone/", "--json", "--force"
+        )
+        together = [name.format(seed) for name in names]
+        for one, name in zip(json.loads(alone.stdout)["outputs"], together, strict=True):
+            assert (tmp_path / one).read_bytes() == (tmp_path / name).read_bytes()
+
+
+def test_report_counts_paired_seeds_as_repetitions(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
+    """Three seeds on one mask are noted, three on as many masks are not, and these are what tests count."""
+    _masks(run, log)
+    for logs, folder in (("m-seed0.parquet", "shared/"), ("m-seed{seed}.parquet", "paired/")):
+        for method in ("wce-s2bl", "tips"):
+            assert run("train", logs, "--method", method, "--seeds", "0,1,2", *QUICK, "-o", folder).code == 0
+        assert run("evaluate", folder, "--logs", log, "-o", f"{folder[:-1]}.parquet").code == 0
+    shared, paired = (run("report", f"{name}.parquet", "--significance").stdout for name in ("shared", "paired"))
+    note = "3 seeds on 1 mask: ± does not include the noise of the mask."
+    assert note in shared
+    assert "seeds on" not in paired
+    assert all("mean ± std over 3 seeds" in text for text in (shared, paired))
+
+
+def test_a_missing_mask_is_named_before_training(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
+    _masks(run, log, "0,1")
+    ran = run("train", "m-seed{seed}.parquet", "--seeds", "0,1,2", "-o", "p.safetensors")
+    assert (ran.code, ran.stderr) == (2, "s2bl: m-seed2.parquet does not exist: check the name and the folder\n")
+    assert _names(tmp_path) == ["m-seed0.parquet", "m-seed1.parquet"]
+
+
 # --- refused, before any work ---
 
 

@@ -7,9 +7,11 @@ import polars as pl
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.reporting.quantities import ARGMAX_ACCURACY, SAMPLED_ACCURACY, quantity, words_of
+from s2bl_cli.metrics.gains import baseline_words
+from s2bl_cli.metrics.metric import GAIN, VALUE
+from s2bl_cli.reporting.quantities import ARGMAX_ACCURACY, SAMPLED_ACCURACY, Metric, quantity, words_of
 from s2bl_cli.reporting.repetitions import with_paired
-from s2bl_cli.reporting.runs import arranged, cells_by, ordered, row_keys, runs_in_words, title_of
+from s2bl_cli.reporting.runs import arranged, cells_by, numbers_in_words, ordered, row_keys, runs_in_words, title_of
 from s2bl_cli.reporting.selection import (
     REFERENCES,
     chosen_metric,
@@ -52,8 +54,11 @@ def grid(frame: pl.DataFrame, settings: ReportSettings, keys: Sequence[str], met
     shown = quantity(metric)
     scores = with_paired(of_metrics(frame, [metric]), frame)
     table = arranged(scores, row_keys(scores, settings.row_columns, keys), methods)
-    titles = table.titles if methods else {**table.titles, LOGGING_POLICY: title_of(LOGGING_POLICY)}
-    cells = cells_by(table.runs, [*table.keys, "column"], metric)
+    # A policy has no gain over itself, so gains have no column of the logging policy unless it has some.
+    titles = dict(table.titles)
+    if not methods and shown.group != GAIN:
+        titles |= {LOGGING_POLICY: title_of(LOGGING_POLICY)}
+    cells = cells_by(table.runs, [*table.keys, "column"], metric, intervals=shown.group in (VALUE, GAIN))
     rows = [
         (place, marked([cells.get((*place, column), Cell()) for column in titles], shown, settings.significance))
         for place in dict.fromkeys(values[:-1] for values in cells)
@@ -66,9 +71,17 @@ def grid(frame: pl.DataFrame, settings: ReportSettings, keys: Sequence[str], met
         *([NO_LOGGING_ARGMAX] if not methods and lacks_logging_argmax(frame, metric) else []),
         *([f"Left out, because they have no {metric}: {', '.join(ordered(left_out))}."] if left_out else []),
     ]
-    repeated = runs_in_words([cell for place, cell in cells.items() if place[-1] not in REFERENCES])
+    compared = [cell for place, cell in cells.items() if place[-1] not in REFERENCES]
+    numbers = numbers_in_words(compared, scores) if shown.group in (VALUE, GAIN) else runs_in_words(compared)
     heads = tuple(shown.by if key == "label" else key for key in table.keys)
-    return Table(heads, titles, tuple(rows), f"{words_of(shown)}, {repeated}", tuple(notes))
+    return Table(heads, titles, tuple(rows), f"{_title(shown, scores)}, {numbers}", tuple(notes))
+
+
+def _title(shown: Metric, scores: pl.DataFrame) -> str:
+    """The metric with its unit; a gain with its baseline, if there is only one."""
+    baselines = scores["baseline"].drop_nulls().unique().to_list()
+    words = words_of(shown)
+    return words.replace("the baseline", baseline_words(baselines[0])) if len(baselines) == 1 else words
 
 
 def lacks_logging_argmax(frame: pl.DataFrame, metric: str) -> bool:
