@@ -78,6 +78,7 @@ def train(
         device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
         # Imports torch: after the quick checks.
         from s2bl_cli.training.learner import Checkpoint
+        from s2bl_cli.training.auto_run import AutoRun
         from s2bl_cli.training.run import TrainingRun, train_with_checkpoint, write_curves
 
         checkpoint = Checkpoint(
@@ -85,7 +86,11 @@ def train(
             every_epochs=options.checkpoint_every,
             every_minutes=options.checkpoint_minutes,
         )
-        training = TrainingRun(log, settings, options.stream, prior)
+        training = (
+            AutoRun(log, settings, options.stream, seconds=options.time)
+            if settings.chooses_method
+            else TrainingRun(log, settings, options.stream, prior)
+        )
         trained = train_with_checkpoint(training, options, checkpoint, device, console)
         warnings = log.warnings
         left_out = 0 if log.split is None else int(log.test_rows.sum())
@@ -98,15 +103,19 @@ def train(
     for policy, target in zip(trained, targets, strict=True):
         is_described = len(trained) > 1 or policy.estimate is not None or settings.act is not None
         numbers = f" ({policy.described(settings)})" if is_described else ""
+        if policy.choice is not None:
+            console.table(policy.choice.table)
         console.say(
             f"{shown(target)}: {settings.name}{numbers}, {first.network.model} policy over {first.network.actions} "
             f"actions, learned from {first.training_rows:,} rows, {first.training_known:,} of them with feedback"
         )
+        if policy.choice is not None:
+            console.say(f"{shown(target)}: {policy.choice.conclusion}")
     if test_rows.test_share is not None:
         console.say(f"{left_out:,} rows are left out for testing ({test_rows.text}); evaluate scores on them")
     for warning in warnings:
         console.warn(warning)
-    steps = settings.epochs * max(1, first.training_rows // settings.batch_size)
+    steps = (settings.epochs or 0) * max(1, first.training_rows // settings.batch_size)
     if steps < FEW_STEPS:
         console.say(few_steps(steps))
     console.summary(
@@ -125,6 +134,7 @@ def train(
                     **policy.hyperparameters,
                     "estimate": policy.estimate,
                     "act": policy.policy.acts.text,
+                    **({} if policy.choice is None else policy.choice._asdict()),
                 }
                 for policy, target in zip(trained, targets, strict=True)
             ],

@@ -63,6 +63,15 @@ class _Saved(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
 
+class RewardLink(_Saved):
+    """q̂(x, a) = shift + scale·f(η(x, a)), f the logistic function or the identity; the policy's logits are η up to a
+    term without the action."""
+
+    shift: float
+    scale: float
+    logistic: bool
+
+
 class Result(_Saved):
     """A trained policy, or the best epoch so far of a policy in training."""
 
@@ -70,6 +79,7 @@ class Result(_Saved):
     held_out: Annotated[Array, AfterValidator(_held_out)] | None  # (columns, held-out rows)
     curve: list[tuple[Count, str, Value]]  # epoch, quantity, value
     best_epoch: Count
+    link: RewardLink | None = None  # of a policy that takes the best action of a reward model
 
 
 class SavedFit(_Saved):

@@ -22,7 +22,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, softplus
 
-from s2bl_cli.contract.checkpoints import Result
+from s2bl_cli.contract.checkpoints import Result, RewardLink
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.policies.contexts import context_tensor
@@ -75,7 +75,7 @@ class DirectLearner:
             settings = replace(settings, epochs=max(settings.epochs, epochs), lr=lr)
         learner = GradientLearner(settings, self._spec, RISKS.load("none"), match, validates=False)
         values = {"lam": 1.0, **{h.name: h.default for h in match.hyperparameters}}
-        copy_run = replace(run, stage="copying", keeps_tensors=True)
+        copy_run = replace(run, stage=f"copying the logging policy ({self._spec.model})", keeps_tensors=True)
         (result,) = copy_run.fit(learner, data, [Candidate(Fold(seed), 0, values)])
         return on_device(network_from(self._spec, result.tensors, "the copy"), run.device)
 
@@ -98,6 +98,7 @@ class DirectLearner:
             held_out=self._held_out(head, rewards, sample.take(~learned), features[~learned], log_pi0[~learned]),
             curve=[],
             best_epoch=1,
+            link=RewardLink(shift=rewards.shift, scale=rewards.scale, logistic=rewards.logistic),
         )
 
     def _rows(self, part: TrainRows, features: Tensor, log_pi0: Tensor) -> RegressionRows:

@@ -67,16 +67,18 @@ class Checkpoint:
         self.progress = read_checkpoint(self.path, run())
         return True
 
-    def start(self, run: Callable[[], Step], *, streamed: bool, layout: Layout) -> None:
+    def start(self, run: Callable[[], Step], *, streamed: bool, layouts: Sequence[Layout]) -> None:
         """`run`: what a checkpoint must share with the run that resumes from it. Costs a read of the log.
 
-        `layout`: of the policies' tensors.
+        `layouts`: of the policies' tensors, one per model.
         """
         self._run = run
         self.progress.streamed = streamed
         current = self.progress.current
         saved = [*self.progress.finished.values(), {} if current is None else current.results]
-        self.expect(all(layout_of(result.tensors) in ({}, layout) for results in saved for result in results.values()))
+        self.expect(
+            all(layout_of(result.tensors) in ({}, *layouts) for results in saved for result in results.values())
+        )
 
     def expect(self, condition: bool) -> None:
         """A file that does not fit the run, although it is from this run, is damaged."""

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -26,6 +26,7 @@ from s2bl_cli.registry import SELECTORS, load_target
 from s2bl_cli.settings import flag, recorded
 from s2bl_cli.training.acting import FoldPolicy, choose_act
 from s2bl_cli.training.candidates import Candidate, Fold, candidates_of, folds_of
+from s2bl_cli.training.comparison import Choice
 from s2bl_cli.training.cost_scale import cost_scale, outside, range_warnings
 from s2bl_cli.training.data import TrainingData, needs_streaming
 from s2bl_cli.training.interruption import Interrupted, noted_signals
@@ -44,6 +45,7 @@ class TrainedPolicy:
     candidate: Candidate
     estimate: float | None
     curve: list[tuple[int, str, float]]  # epoch, quantity, value
+    choice: Choice | None = None  # of `--method auto`
 
     @property
     def seed(self) -> int:
@@ -77,17 +79,20 @@ class TrainingRun:
 
     def policies(self, run: Run) -> list[TrainedPolicy]:
         """One policy for each seed and candidate, or the selected one of each seed. Raises Interrupted."""
-        settings = self.settings
-        data = self._data(run.checkpoint.progress.streamed)
-        spec = self._spec()
-        run.checkpoint.start(self.identity, streamed=data.streamed, layout=policy_layout(spec))
+        data = self.data(run.checkpoint.progress.streamed)
+        run.checkpoint.start(self.identity, streamed=data.streamed, layouts=[policy_layout(self.spec)])
+        return self.policies_from(data, run)
+
+    def policies_from(self, data: TrainingData, run: Run) -> list[TrainedPolicy]:
+        """Like `policies`, from data that is read already."""
+        settings, spec = self.settings, self.spec
         self._check(data, spec)
         if settings.cost_scale == "range" and settings.declared_range is None and settings.risk_term.needs:
             scales = [cost_scale(settings, data.statistics, fold) for fold in folds_of(settings)]
             for warning in range_warnings(data.statistics, scales):
                 run.console.warn(f"{self.log.name}: {warning}")
         learner: Learner = load_target(settings.learner)(settings, spec)
-        candidates = [candidate for fold in folds_of(settings) for candidate in self._candidates(data, fold)]
+        candidates = [candidate for fold in folds_of(settings) for candidate in self.candidates(data, fold)]
         keeps_tensors = settings.folds is None or settings.chooses_act
         choosing = run if settings.folds is None else replace(run, stage="choosing", keeps_tensors=keeps_tensors)
         results = choosing.fit(learner, data, candidates)
@@ -97,7 +102,7 @@ class TrainingRun:
             candidates = [
                 candidate
                 for seed in settings.seed_list
-                for candidate in self._candidates(data, Fold(seed))
+                for candidate in self.candidates(data, Fold(seed))
                 if selected.get(seed, candidate.number) == candidate.number
             ]
             results = run.fit(learner, data, candidates)
@@ -112,7 +117,7 @@ class TrainingRun:
             if selected.get(candidate.fold.seed, candidate.number) == candidate.number
         ]
 
-    def _candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
+    def candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
         self._check_fold(data, fold)
         return candidates_of(self.settings, fold, data.statistics.known.c[data.statistics.learned(fold)])
 
@@ -166,7 +171,7 @@ class TrainingRun:
 
     # --- data, model and lineage ---
 
-    def _data(self, streamed: bool | None) -> TrainingData:
+    def data(self, streamed: bool | None) -> TrainingData:
         """`streamed`: as the checkpoint says; None: to be decided now."""
         columns = (*_COLUMNS, "pi0") if PI0 in self.settings.regulariser_term.needs else _COLUMNS
         if "pi0" in columns and not self.log.spec.has("pi0"):
@@ -185,7 +190,8 @@ class TrainingRun:
         )
         return TrainingData(self.log, columns, streamed=streamed, sample_known=needs_known)
 
-    def _spec(self) -> NetworkSpec:
+    @property
+    def spec(self) -> NetworkSpec:
         settings, log_spec = self.settings, self.log.spec
         hidden = parse_hidden(settings.model, settings.hidden)
         return NetworkSpec(settings.model, log_spec.context, log_spec.actions, hidden, settings.width)
@@ -315,8 +321,19 @@ def _described(spec: NetworkSpec) -> str:
     return f"{spec.model} {','.join(map(str, spec.hidden))}".rstrip()
 
 
+class TrainingJob(Protocol):
+    """What a command trains: one method, or `auto`."""
+
+    @property
+    def prior(self) -> LoadedPolicy | None: ...
+
+    def identity(self) -> Step: ...
+
+    def policies(self, run: Run) -> list[TrainedPolicy]: ...
+
+
 def train_with_checkpoint(
-    training: TrainingRun,
+    training: TrainingJob,
     options: RunOptions,
     checkpoint: Checkpoint,
     device: torch.device,
