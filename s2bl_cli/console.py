@@ -7,7 +7,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,6 +37,11 @@ class Console:
     def say(self, text: str) -> None:
         if not self.quiet:
             _to_stderr(text)
+
+    def table(self, lines: Sequence[str]) -> None:
+        """Lines whose spaces are kept."""
+        if not self.quiet:
+            sys.stderr.write("".join(f"{line}\n" for line in lines))
 
     def warn(self, text: str) -> None:
         _to_stderr(f"warning: {text}")

@@ -37,7 +37,7 @@ def write_valid_files(folder: Path) -> None:
     """A log of ours, a log as another tool would write it, two policies and their scores."""
     write_log(folder / LOG)
     write_plain_log(folder / PLAIN_LOG)
-    train = ("train", folder / LOG, "--epochs", 1, "-o")
+    train = ("train", folder / LOG, "--method", "wce-s2bl", "--epochs", 1, "-o")
     succeed(*train, folder / POLICY)
     succeed(*train, folder / MLP_POLICY, "--model", "mlp", "--hidden", "5,4", "--seed", 1)
     policies = (folder / POLICY, folder / MLP_POLICY)

@@ -160,7 +160,7 @@ def test_wrong_values_of_an_example_are_refused(
     assert run("train", log, "--risk", "capped", "--most", "0.5").stderr == (
         "s2bl: --most must be in [1, 1e+09], found 0.5\n"
     )
-    assert run("train", log, "--most", "2").stderr == "s2bl: --most is for --risk capped, found wce-s2bl\n"
+    assert run("train", log, "--most", "2").stderr == "s2bl: --most is for --risk capped, found auto\n"
 
 
 # --- a second kind of learner ---

@@ -49,7 +49,7 @@ NO_KNOWN_FILE = "is not a log, scores or policy file"
 # Where a file can stand: (what it is taken for, by which verb) → the words.
 COMMANDS: dict[tuple[str, str], tuple[str, ...]] = {
     ("log", "mask"): ("mask", "BAD", "--rho", "0.5", "-o", "OUT"),
-    ("log", "train"): ("train", "BAD", "--epochs", "1", "-o", "OUT"),
+    ("log", "train"): ("train", "BAD", "--method", "wce-s2bl", "--epochs", "1", "-o", "OUT"),
     ("log", "evaluate"): ("evaluate", "POLICY", "--logs", "BAD", "-o", "OUT"),
     ("log", "inspect"): ("inspect", "BAD"),
     ("policy", "evaluate"): ("evaluate", "BAD", "--logs", "LOG", "-o", "OUT"),
@@ -60,7 +60,7 @@ COMMANDS: dict[tuple[str, str], tuple[str, ...]] = {
 WRITERS = {
     "make-logs": ("make-logs", "--epochs", "0", "-o", "OUT"),
     "mask": ("mask", "LOG", "--rho", "0.5", "-o", "OUT"),
-    "train": ("train", "LOG", "--epochs", "0", "-o", "OUT"),
+    "train": ("train", "LOG", "--method", "wce-s2bl", "--epochs", "0", "-o", "OUT"),
     "evaluate": ("evaluate", "POLICY", "--logs", "LOG", "-o", "OUT"),
     "report": ("report", "SCORES", "-o", "OUT"),
 }

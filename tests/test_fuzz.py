@@ -506,7 +506,7 @@ FLAG_VALUES = (
 STARTS = {
     "make-logs": "--epochs 0",
     "mask": "LOG --rho 0.5",
-    "train": "LOG --epochs 1",
+    "train": "LOG --method wce-s2bl --epochs 1",
     "evaluate": "POLICY --logs LOG",
     "report": "SCORES",
     "methods": "tips",

@@ -15,7 +15,7 @@ from repository import ROOT
 
 torch.set_num_threads(1)
 
-TRAIN = ("train", "--epochs", "2", "--seed", "1", "--threads", "1")
+TRAIN = ("train", "--method", "wce-s2bl", "--epochs", "2", "--seed", "1", "--threads", "1")
 
 
 def _whole_path(run: Callable[..., Any], folder: Path) -> dict[str, bytes]:
@@ -82,7 +82,7 @@ def _environment() -> dict[str, str]:
 def pipe_files(run: Callable[..., Any], tmp_path: Path) -> None:
     """logs.parquet, p.safetensors and scores.parquet of a small problem."""
     write_arrays(tmp_path / "logs.parquet", blobs(), 3)
-    assert run("train", "logs.parquet", "--epochs", 1, "-o", "p.safetensors").code == 0
+    assert run("train", "logs.parquet", "--method", "wce-s2bl", "--epochs", 1, "-o", "p.safetensors").code == 0
     assert run("evaluate", "p.safetensors", "--logs", "logs.parquet", "-o", "scores.parquet").code == 0
 
 
@@ -96,7 +96,7 @@ JSON_COMMANDS: dict[str, tuple[tuple[object, ...], set[str]]] = {
         {"output", "train", "known", "missing", "dropped", "test"},
     ),
     "train": (
-        ("train", "logs.parquet", "--epochs", 1, "-o", "new.safetensors"),
+        ("train", "logs.parquet", "--method", "wce-s2bl", "--epochs", 1, "-o", "new.safetensors"),
         {"outputs", "policies", "method", "model", "actions", "rows", "known", "device"},
     ),
     "evaluate": (("evaluate", "p.safetensors", "--logs", "logs.parquet", "-o", "new.parquet"), {"output", "scores"}),

@@ -114,8 +114,8 @@ def with_shared_options(verb: Callable[..., Any]) -> Callable[..., Any]:
 def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """A decorator that replaces each parameter whose type is a settings dataclass by the options of that dataclass.
 
-    `panels` maps a parameter to the help panel of its options. The command receives the dataclass, built from them,
-    whose checks run then.
+    `panels` maps a parameter to the help panel of its options. The command receives the dataclass, built from them
+    (by its `from_options`, if it has one), whose checks run then.
     """
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
@@ -134,7 +134,8 @@ def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable
         def with_flags(**values: Any) -> None:
             for name, group in groups.items():
                 fields = {field.name: _pop_value(field, values) for field in dataclasses.fields(group)}
-                values[name] = group(**fields)  # type: ignore[operator]
+                make: Any = getattr(group, "from_options", group)
+                values[name] = make(**fields)
             command(**values)
 
         with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]

@@ -81,6 +81,7 @@ def train(
         device = run.start(settings.step_work(first_log.spec.context.features, first_log.spec.actions))
         # Imports torch: after the quick checks.
         from s2bl_cli.training.learner import Checkpoint
+        from s2bl_cli.training.auto_run import AutoRun
         from s2bl_cli.training.run import TrainedPolicy, TrainingRun, train_with_checkpoint, write_curves
 
         checkpoints = [
@@ -93,7 +94,11 @@ def train(
         ]
         trained: list[TrainedPolicy] = []
         for i, (own, log) in enumerate(runs):
-            training = TrainingRun(log, own, options.stream, prior)
+            training = (
+                AutoRun(log, own, options.stream, seconds=options.time)
+                if own.chooses_method
+                else TrainingRun(log, own, options.stream, prior)
+            )
             trained += train_with_checkpoint(training, options, checkpoints[i], device, console)
             if i < len(runs) - 1:
                 checkpoints[i].write()  # for --resume, if a later run is stopped
@@ -109,11 +114,15 @@ def train(
     for policy, target in zip(trained, targets, strict=True):
         is_described = len(trained) > 1 or policy.estimate is not None or settings.act is not None
         numbers = f" ({policy.described(settings)})" if is_described else ""
+        if policy.choice is not None:
+            console.table(policy.choice.table)
         console.say(
             f"{shown(target)}: {settings.name}{numbers}, {first.network.model} policy over {first.network.actions} "
             f"actions, learned from {policy.policy.training_rows:,} rows, {policy.policy.training_known:,} of them "
             f"with feedback"
         )
+        if policy.choice is not None:
+            console.say(f"{shown(target)}: {policy.choice.conclusion}")
     if test_rows.test_share is not None:
         console.say(f"{left_out:,} rows are left out for testing ({test_rows.text}); evaluate scores on them")
     for warning in warnings:
@@ -138,6 +147,7 @@ def train(
                     **policy.hyperparameters,
                     "estimate": policy.estimate,
                     "act": policy.policy.acts.text,
+                    **({} if policy.choice is None else policy.choice._asdict()),
                 }
                 for policy, target in zip(trained, targets, strict=True)
             ],

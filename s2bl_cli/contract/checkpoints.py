@@ -63,6 +63,15 @@ class _Saved(BaseModel):
     model_config = ConfigDict(arbitrary_types_allowed=True, extra="forbid")
 
 
+class RewardLink(_Saved):
+    """q̂(x, a) = shift + scale·f(η(x, a)), f the logistic function or the identity; the policy's logits are η up to a
+    term without the action."""
+
+    shift: float
+    scale: float
+    logistic: bool
+
+
 class Result(_Saved):
     """A trained policy, or the best epoch so far of a policy in training."""
 
@@ -71,6 +80,7 @@ class Result(_Saved):
     curve: list[tuple[Count, str, Value]]  # epoch, quantity, value
     best_epoch: Count
     undertrained: bool = False  # the loss would still fall
+    link: RewardLink | None = None  # of a policy that takes the best action of a reward model
 
 
 class SavedFit(_Saved):

@@ -22,7 +22,7 @@ from s2bl_cli.contract.settings_text import encode_settings, named_settings, ste
 from s2bl_cli.errors import ContractError, InputFileError, one_line
 from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.evaluation.settings import LOGGING
-from s2bl_cli.objectives.methods import method_name
+from s2bl_cli.objectives.methods import AUTO, method_name
 
 UNIFORM = "uniform"  # the policy that draws every action equally often
 NO_BASELINE = "none"  # compares with nothing
@@ -202,7 +202,8 @@ def policy_facts(
         **({} if given_act is None else {"asked.act": None}),  # what `train --act auto` chose is not what is scored
         **(more or {}),
     }
-    return _facts(loaded.name, loaded.source.sha256, _method(trained, model), settings, step.settings.get("seed"))
+    method = AUTO if policy.asked.get("method") == AUTO else _method(trained, model)
+    return _facts(loaded.name, loaded.source.sha256, method, settings, step.settings.get("seed"))
 
 
 def _act_settings(act: Act) -> dict[str, Any]:

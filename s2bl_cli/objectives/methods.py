@@ -8,7 +8,8 @@ from s2bl_cli.objectives.hyperparameters import NU, Hyperparameter
 from s2bl_cli.registry import REGULARISERS, RISKS
 from s2bl_cli.settings import Between
 
-DEFAULT_METHOD = "wce-s2bl"
+AUTO = "auto"  # compares other methods and trains the best of them
+DEFAULT_METHOD = "wce-s2bl"  # its parts stand in where only --risk or --reg is given
 GRADIENT_LEARNER = "training.gradient_learner:GradientLearner"
 
 
@@ -46,6 +47,19 @@ PENALTY = Hyperparameter(
 )
 
 METHODS = {
+    AUTO: Method(
+        "Auto",
+        "none",
+        "none",
+        "all",
+        "best of several methods, by cross-validation on the known rows",
+        "this project",
+        learner="training.auto_run:AutoRun",
+        text="the candidate with the best estimated value",
+        advice="Use it if you want the best policy for your log. It compares DM-S2BL with other methods, reports how "
+        "much better than the logging policy the best one is estimated to be, and keeps the logging policy if nothing "
+        "beats it. It takes several times as long as one method.",
+    ),
     "wce-s2bl": Method(
         "WCE-S2BL",
         "tips",
@@ -215,6 +229,16 @@ METHODS = {
         _PAPER,
         advice="Use it as an ablation, or if there is no feedback and the logging policy is good. It sharpens the "
         "logging policy, so it repeats the mistakes of that policy.",
+    ),
+    "match-only": Method(
+        "Copy of the logging policy",
+        "none",
+        "match",
+        "all",
+        "matched propensities alone, no feedback used",
+        "this project",
+        advice="Use it to act as the logging policy did: it is a copy of that policy, fitted to the logged "
+        "propensities. --method auto writes it if no other policy is better.",
     ),
     "kl-only": Method(
         "KL only",

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import log_softmax, softplus
 
-from s2bl_cli.contract.checkpoints import Result
+from s2bl_cli.contract.checkpoints import Result, RewardLink
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.objectives import doubly_robust
@@ -89,7 +89,7 @@ class DirectLearner:
                 settings = replace(settings, epochs=max(settings.epochs or _COPY_EPOCHS, epochs))
         learner = GradientLearner(settings, self._spec, RISKS.load("none"), match, validates=False)
         values = {"lam": 1.0, **{h.name: h.default for h in match.hyperparameters}}
-        copy_run = replace(run, stage="copying", keeps_tensors=True)
+        copy_run = replace(run, stage=f"copying the logging policy ({self._spec.model})", keeps_tensors=True)
         (result,) = copy_run.fit(learner, data, [Candidate(Fold(seed), 0, values)])
         return on_device(network_from(self._spec, result.tensors, "the copy"), run.device)
 
@@ -146,6 +146,7 @@ class DirectLearner:
             held_out=self._held_out(model, rewards, sample.take(~learned), copied, np.flatnonzero(~learned)),
             curve=[],
             best_epoch=1,
+            link=RewardLink(shift=rewards.shift, scale=rewards.scale, logistic=rewards.logistic),
         )
 
     def _policy_tensors(self, model: "Head | Units", network: PolicyNetwork) -> Tensors:

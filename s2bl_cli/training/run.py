@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,7 @@ from s2bl_cli.contract.lineage import Step, step_of
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
 from s2bl_cli.contract.settings_text import encode_settings, train_settings
+from s2bl_cli.contract.tensor_files import Layout
 from s2bl_cli.errors import ContractError, SettingError
 from s2bl_cli.objectives.hyperparameters import NU
 from s2bl_cli.objectives.methods import GRADIENT_LEARNER
@@ -26,6 +27,7 @@ from s2bl_cli.registry import SELECTORS, load_target
 from s2bl_cli.settings import flag, recorded
 from s2bl_cli.training.acting import FoldPolicy, choose_act
 from s2bl_cli.training.candidates import Candidate, Fold, candidates_of, folds_of
+from s2bl_cli.training.comparison import Choice
 from s2bl_cli.training.cost_scale import cost_scale, outside, range_warnings
 from s2bl_cli.training.data import SAMPLE_BYTES, TrainingData, needs_streaming
 from s2bl_cli.training.diagnosis import Finding, diagnose
@@ -48,6 +50,7 @@ class TrainedPolicy:
     estimate: float | None
     curve: list[tuple[int, str, float]]  # epoch, quantity, value
     findings: tuple[Finding, ...] = ()
+    choice: Choice | None = None  # of `--method auto`
 
     @property
     def seed(self) -> int:
@@ -81,19 +84,31 @@ class TrainingRun:
 
     def policies(self, run: Run) -> list[TrainedPolicy]:
         """One policy for each seed and candidate, or the selected one of each seed. Raises Interrupted."""
-        settings = self.settings
-        data = self._data(run.checkpoint.progress.streamed)
-        learner: Learner = load_target(settings.learner)(settings, self._spec())
-        layouts = [policy_layout(network) for network in learner.networks]
-        run.checkpoint.start(self.identity, streamed=data.streamed, layouts=layouts)
+        data = self.data(run.checkpoint.progress.streamed)
+        run.checkpoint.start(self.identity, streamed=data.streamed, layouts=self.layouts)
+        self.check(data)
+        self.weigh_known(data, run)
+        return self.policies_from(data, run)
+
+    @property
+    def learner(self) -> Learner:
+        learner: Learner = load_target(self.settings.learner)(self.settings, self.spec)
+        return learner
+
+    @property
+    def layouts(self) -> list[Layout]:
+        """Of the tensors that a checkpoint may hold."""
+        return [policy_layout(network) for network in self.learner.networks]
+
+    def policies_from(self, data: TrainingData, run: Run) -> list[TrainedPolicy]:
+        """Like `policies`, from data that is checked and weighted already."""
+        settings, learner = self.settings, self.learner
         spec = learner.networks[0]
-        self._check(data, spec)
-        self._weigh_known(data, run)
         if settings.cost_scale == "range" and settings.declared_range is None and settings.risk_term.needs:
             scales = [cost_scale(settings, data.statistics, fold) for fold in folds_of(settings)]
             for warning in range_warnings(data.statistics, scales):
                 run.console.warn(f"{self.log.name}: {warning}")
-        candidates = [candidate for fold in folds_of(settings) for candidate in self._candidates(data, fold)]
+        candidates = [candidate for fold in folds_of(settings) for candidate in self.candidates(data, fold)]
         keeps_tensors = settings.folds is None or settings.chooses_act
         choosing = run if settings.folds is None else replace(run, stage="choosing", keeps_tensors=keeps_tensors)
         results = choosing.fit(learner, data, candidates)
@@ -103,7 +118,7 @@ class TrainingRun:
             candidates = [
                 candidate
                 for seed in settings.seed_list
-                for candidate in self._candidates(data, Fold(seed))
+                for candidate in self.candidates(data, Fold(seed))
                 if selected.get(seed, candidate.number) == candidate.number
             ]
             results = run.fit(learner, data, candidates)
@@ -131,7 +146,7 @@ class TrainingRun:
             nu = float(candidate.hyperparameters.get("nu", NU.default) or 0)
             yield from diagnose(policy, data, nu, device)
 
-    def _candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
+    def candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
         self._check_fold(data, fold)
         known, learned = data.statistics.known, data.statistics.learned(fold)
         return candidates_of(self.settings, fold, known.c[learned], known.o[learned])
@@ -186,7 +201,7 @@ class TrainingRun:
 
     # --- data, model and lineage ---
 
-    def _data(self, streamed: bool | None) -> TrainingData:
+    def data(self, streamed: bool | None) -> TrainingData:
         """`streamed`: as the checkpoint says; None: to be decided now."""
         columns = (*_COLUMNS, "pi0") if PI0 in self.settings.regulariser_term.needs else _COLUMNS
         if "pi0" in columns and not self.log.spec.has("pi0"):
@@ -213,7 +228,7 @@ class TrainingRun:
             contrast_rows=contrast_rows if self.settings.sees_feedback else 0,
         )
 
-    def _weigh_known(self, data: TrainingData, run: Run) -> None:
+    def weigh_known(self, data: TrainingData, run: Run) -> None:
         """With --missing-model, weight known rows; without, warn if feedback is missing by context or action."""
         contrast = data.take_contrast()
         known = contrast.rows.rows.known
@@ -224,7 +239,8 @@ class TrainingRun:
         elif warning := missingness_warning(contrast, has_clusters=data.has_clusters):
             run.console.warn(f"{self.log.name}: {warning}")
 
-    def _spec(self) -> NetworkSpec:
+    @property
+    def spec(self) -> NetworkSpec:
         settings, log_spec = self.settings, self.log.spec
         hidden = parse_hidden(settings.model, settings.hidden)
         return NetworkSpec(settings.model, log_spec.context, log_spec.actions, hidden, settings.width)
@@ -232,7 +248,7 @@ class TrainingRun:
     def _suited(self, data: TrainingData) -> TrainSettings:
         """The settings with the defaults that follow from the log. Only gradients have any."""
         is_gradient = self.settings.learner == GRADIENT_LEARNER
-        return settings_for(self.settings, self._spec(), data.statistics) if is_gradient else self.settings
+        return settings_for(self.settings, self.spec, data.statistics) if is_gradient else self.settings
 
     def identity(self) -> Step:
         """What a checkpoint must share with the run: all that the policies depend on."""
@@ -289,7 +305,7 @@ class TrainingRun:
 
     # --- checks ---
 
-    def _check(self, data: TrainingData, spec: NetworkSpec) -> None:
+    def check(self, data: TrainingData) -> None:
         settings, known = self.settings, len(data.statistics.known.c)
         _, highest = data.statistics.cost_range
         risk_limit, selector_limit = settings.risk_term.largest_cost, SELECTORS.load(settings.selector).largest_cost
@@ -326,7 +342,7 @@ class TrainingRun:
             error=lambda faults: ContractError(f"{self.log.name}: {faults}"),
         )
         if self.prior is not None:
-            self._check_prior(self.prior, spec)
+            self._check_prior(self.prior, self.spec)
 
     def _check_prior(self, prior: LoadedPolicy, spec: NetworkSpec) -> None:
         mismatch = prior.policy.misfit(spec.actions, spec.context, self.log.spec.action_names, "the log's")
@@ -361,8 +377,19 @@ def _described(spec: NetworkSpec) -> str:
     return f"{spec.model} {','.join(map(str, spec.hidden))}".rstrip()
 
 
+class TrainingJob(Protocol):
+    """What a command trains: one method, or `auto`."""
+
+    @property
+    def prior(self) -> LoadedPolicy | None: ...
+
+    def identity(self) -> Step: ...
+
+    def policies(self, run: Run) -> list[TrainedPolicy]: ...
+
+
 def train_with_checkpoint(
-    training: TrainingRun,
+    training: TrainingJob,
     options: RunOptions,
     checkpoint: Checkpoint,
     device: torch.device,

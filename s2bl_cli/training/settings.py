@@ -10,6 +10,7 @@ from typing import Any
 from s2bl_cli.contract.acts import CHOICES, GREEDY, PLAIN, Act, parse_act
 from s2bl_cli.errors import SettingError, one_line
 from s2bl_cli.objectives.hyperparameters import NU, Hyperparameter, declared_hyperparameters, lam, terms_with
+from s2bl_cli.objectives.methods import AUTO as AUTO_METHOD
 from s2bl_cli.objectives.methods import DEFAULT_METHOD, GRADIENT_LEARNER, METHODS, Method, method_name
 from s2bl_cli.objectives.terms import FILLED_COSTS, PRIOR, REWARD_WEIGHT, Regulariser, Risk
 from s2bl_cli.policies.settings import parse_hidden
@@ -30,6 +31,8 @@ from s2bl_cli.settings import (
 OPTIMISATION, SELECTION = "Optimisation", "Selection"  # panels of the help
 
 AUTO = "auto"
+PORTFOLIO = ("dm-s2bl", "dm", "cce-s2bl", "wce-s2bl", "banditnet")  # what --method auto compares
+AUTO_FOLDS = 5
 KNOWN_RANGE = "known"  # the range of the known rewards
 
 _WHOLE_SEED = Between(0, 2**32 - 1)
@@ -83,7 +86,8 @@ class TrainSettings:
 
     method: str | None = setting(
         None,
-        "Training method; s2bl methods explains them (default: wce-s2bl)",
+        "Training method; s2bl methods explains them (default: auto; with --risk or --reg, or the preset paper, "
+        "wce-s2bl and its parts)",
         choices=lambda: tuple(METHODS),
         panel=COMMON,
     )
@@ -124,7 +128,18 @@ class TrainSettings:
         None, "Policy that lpr stays close to (default: one fitted to the logged actions)",
         metavar="POLICY", recorded=False,
     )  # fmt: skip
-    model: str = setting("linear", "Model of the policy", choices=lambda: MODELS.names, panel=COMMON)
+    candidates: str | None = setting(
+        None,
+        f"Methods that auto compares, comma-separated (default: {','.join(PORTFOLIO)})",
+        metavar="METHODS",
+        panel=SELECTION,
+    )
+    model: str = setting(
+        None,
+        "Model of the policy (default: linear; auto: linear and mlp)",
+        choices=lambda: MODELS.names,
+        panel=COMMON,
+    )
     hidden: str = setting("100", "Hidden layer widths of an mlp, comma-separated", metavar="WIDTHS")
     width: int = setting(64, "Channels of a resnet's first block", rule=Between(1, 4096))
     preset: str = setting("s2bl", "Set of optimisation defaults", choices=lambda: tuple(_PRESETS), panel=OPTIMISATION)
@@ -185,7 +200,7 @@ class TrainSettings:
     )  # fmt: skip
     folds: int | None = setting(
         None,
-        "Number of cross-validation folds for selection, instead of --holdout",
+        "Number of cross-validation folds for selection, instead of --holdout (default: auto: 5)",
         rule=Between(2, 100),
         panel=SELECTION,
     )
@@ -215,7 +230,16 @@ class TrainSettings:
         rule=Between(1, 100_000), panel=SELECTION,
     )  # fmt: skip
 
+    @classmethod
+    def from_options(cls, **options: Any) -> "TrainSettings":
+        """Of the command, whose default method is `auto`."""
+        if not any(options[name] for name in ("method", "risk", "reg")) and options["preset"] != "paper":
+            options["method"] = AUTO_METHOD
+        return cls(**options)
+
     def __post_init__(self) -> None:
+        if not self.chooses_method:
+            self._set(model=self.model or "linear")
         faults = setting_faults(self)
         names = ((self.method, METHODS), (self.risk, RISKS.names), (self.reg, REGULARISERS.names))
         if all(name is None or name in known for name, known in names):
@@ -224,10 +248,13 @@ class TrainSettings:
             faults += [*self._hyperparameter_faults(), *self._part_faults()]
         if faults:
             raise SettingError("; ".join(faults))
-        parse_hidden(self.model, self.hidden)
+        parse_hidden(self.model or "mlp", self.hidden)
         _ = self.given_act, self.declared_range
-        self._fill_in_rest()
-        self._check_choices()
+        if self.chooses_method:
+            self._check_auto()
+        else:
+            self._fill_in_rest()
+            self._check_choices()
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
@@ -247,8 +274,11 @@ class TrainSettings:
         ]
 
     def _hyperparameter_faults(self) -> list[str]:
-        """Hyperparameters that the objective does not have are rejected."""
+        """Hyperparameters that the objective does not have are rejected; of `auto`, those that no candidate has."""
         declared, known = self.declared, declared_hyperparameters()
+        if self.chooses_method:
+            candidates = [TrainSettings(name) for name in self.compared if name in METHODS and name != AUTO_METHOD]
+            declared = {name: h for candidate in candidates for name, h in candidate.declared.items()}
         faults: list[str] = []
         for name, text in self.hyperparameters.items():
             if name in declared:
@@ -257,7 +287,7 @@ class TrainSettings:
                 faults += [] if requires in self.hyperparameters else [f"{flag(name)} needs {flag(requires)}"]
             elif name not in known:
                 faults.append(f"there is no hyperparameter {name!r}: it must be one of {', '.join(known)}")
-            elif name != "lam":
+            elif name != "lam" or self.chooses_method:
                 form = " with --reg-form exact" if self.reg_form == "exact" else ""
                 faults.append(f"{flag(name)} is for {', '.join(terms_with(name))}, found {self.name}{form}")
             elif known["lam"].fault(text) or any(known["lam"].points(text)):
@@ -309,8 +339,26 @@ class TrainSettings:
             **{name: value for name, value in preset.items() if getattr(self, name) is None},
         )
 
+    def _check_auto(self) -> None:
+        unknown = [name for name in self.compared if name not in METHODS or name == AUTO_METHOD]
+        given = [
+            flag(name) for name in ("select", "select_on", "holdout", "patience") if getattr(self, name) is not None
+        ]
+        check_rules(
+            *self._seed_rules(),
+            (
+                unknown,
+                f"--candidates must be methods such as {','.join(PORTFOLIO[:2])}, found {', '.join(unknown)}: s2bl "
+                f"methods lists them",
+            ),
+            (given, f"--method auto chooses by itself: drop {', '.join(given)}, or choose a --method"),
+        )
+
+    def _seed_rules(self) -> list[tuple[object, str]]:
+        broken = [f"{seed:g}" for seed in numbers_in(self.seeds or self.seed) if seed != int(seed)]
+        return [(broken, f"--seeds must be whole numbers such as 0,1,2, found {', '.join(broken)}")]
+
     def _check_choices(self) -> None:
-        broken_seeds = [f"{seed:g}" for seed in numbers_in(self.seeds or self.seed) if seed != int(seed)]
         policies = math.prod([len(self.seed_list), *map(len, self.points.values())])
         has_terms = self.risk_term.needs or (self.regulariser_term.needs and 0 not in self.points["lam"])
         without = "--lam 0" if self.regulariser_term.needs else f"--reg {self.reg}"
@@ -324,7 +372,8 @@ class TrainSettings:
                 self.epochs is not None and self.steps is not None,
                 "--epochs and --steps both set how long to train: drop one of them",
             ),
-            (broken_seeds, f"--seeds must be whole numbers such as 0,1,2, found {', '.join(broken_seeds)}"),
+            *self._seed_rules(),
+            (self.candidates is not None, f"--candidates is for --method auto, found {self.name}"),
             (
                 policies > _MOST_POLICIES,
                 f"at most {_MOST_POLICIES:,} policies can be trained at once, found {policies:,}",
@@ -377,7 +426,17 @@ class TrainSettings:
 
     @property
     def deep(self) -> bool:
-        return self.model.startswith("resnet")
+        return (self.model or "").startswith("resnet")
+
+    @property
+    def chooses_method(self) -> bool:
+        return self.method == AUTO_METHOD
+
+    @property
+    def compared(self) -> tuple[str, ...]:
+        """The methods that `auto` compares."""
+        names = PORTFOLIO if self.candidates is None else (name.strip() for name in self.candidates.split(","))
+        return tuple(dict.fromkeys(names))
 
     @property
     def _method(self) -> Method:
@@ -475,7 +534,7 @@ class TrainSettings:
         """Multiplications of a step's forward pass, for choosing threads."""
         if self.deep:
             return math.inf
-        sizes = (features, *parse_hidden(self.model, self.hidden), actions)
+        sizes = (features, *parse_hidden(self.model or "mlp", self.hidden), actions)
         side_by_side = math.prod([len(self.seed_list), *map(len, self.points.values())])
         return side_by_side * self.batch_size * sum(a * b for a, b in pairwise(sizes))
 
@@ -515,6 +574,13 @@ class RunOptions:
         "Stream the log from disk every epoch; auto: if it needs more than half of free memory",
         choices=lambda: ("auto", "on", "off"),
         metavar="WHEN",
+        recorded=False,
+    )
+    time: float | None = setting(
+        None,
+        "Seconds after which auto compares no further candidates; the first one is always trained",
+        rule=Between(0, 1e9),
+        metavar="SECONDS",
         recorded=False,
     )
     compile: bool = setting(False, "Compile the network with torch.compile (mlp and resnets)", recorded=False)

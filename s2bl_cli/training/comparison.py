@@ -1,0 +1,151 @@
+"""The comparison of `--method auto`: which candidate is best, and by how much it is better than the logging policy.
+
+Every candidate is trained once per fold, and predicts on the known rows that the fold holds out. On these rows
+
+    value    mean of Σ_a π(a|x) q̂(x, a) + w (r − q̂(x, a)), w = π(a|x)/max(ν, p): doubly robust, with the reward model q̂
+             of the candidate that predicts best
+    gain     value − mean r, which is the value of the logging policy; paired, because both have the same rows
+    loss     mean (q̂(x, a) − r)² of the candidate's own reward model, if it has one
+
+Values are noisy. Losses are less noisy, but a model that predicts the logged actions well need not rank all actions
+well. So the value comes first. Among the candidates that are not significantly worse than the best value (within two
+standard errors of the paired difference), the loss decides. A candidate without a reward model is chosen only if none
+of these has one.
+
+The candidate was chosen for its high estimate, so that estimate is biased upward. The reported gain is cross-validated:
+for every fold, the choice is made again without the fold's rows, and the fold's rows estimate its gain.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from s2bl_cli.metrics.estimate import (
+    Clusters,
+    Estimate,
+    IntervalSettings,
+    Terms,
+    difference,
+    intervals,
+)
+
+LOGGING = -1  # the number of the logging policy
+LOGGING_NAME = "logging policy"
+_NEAR = 2.0  # standard errors
+
+Floats = npt.NDArray[np.float64]
+Rows = npt.NDArray[np.bool_]
+
+
+class Candidate(NamedTuple):
+    """Its predictions on known rows that it has not learned from."""
+
+    name: str
+    scores: Floats  # (rows,), whose mean is the value
+    loss: Floats | None = None  # (folds,) of its reward model; None without one
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """Candidates on the same rows."""
+
+    candidates: Sequence[Candidate]
+    reward: Floats  # (rows,)
+    weight: Floats  # (rows,) 1/P̂(known|x, a), or 1
+    fold: npt.NDArray[np.int64]  # (rows,)
+    cluster: Clusters | None = None  # (rows,)
+
+    def choose(self, rows: Rows | None = None) -> int:
+        """The number of the best candidate, or LOGGING. By default on all rows."""
+        rows = np.ones(len(self.reward), bool) if rows is None else rows
+        values = [self._mean(candidate.scores, rows) for candidate in self.candidates]
+        best = max(range(len(values)), key=lambda number: values[number].value)
+        gaps = [difference(values[best], value) for value in values]
+        near = [number for number, gap in enumerate(gaps) if gap.value <= _NEAR * (gap.stderr or 0.0)]
+        folds = np.unique(self.fold[rows])
+        losses = {number: loss[folds].mean() for number in near if (loss := self.candidates[number].loss) is not None}
+        chosen = min(losses, key=lambda number: losses[number]) if losses else best
+        return chosen if values[chosen].value > self._mean(self.reward, rows).value else LOGGING
+
+    def value(self, number: int) -> Estimate:
+        return self._mean(self._scores(number))
+
+    @cached_property
+    def gain(self) -> Estimate:
+        """Of the choice over the logging policy, on rows that had no part in the choice."""
+        scores = self.reward.copy()
+        for fold in np.unique(self.fold):
+            inside = self.fold == fold
+            scores[inside] = self._scores(self.choose(~inside))[inside]
+        return self._mean(scores - self.reward)
+
+    def _scores(self, number: int) -> Floats:
+        return self.reward if number == LOGGING else self.candidates[number].scores
+
+    def _mean(self, scores: Floats, rows: Rows | slice = slice(None)) -> Estimate:
+        weight = self.weight[rows]
+        terms = Terms([weight * scores[rows], weight], lambda total, weights: total / weights)
+        cluster = None if self.cluster is None else np.unique(self.cluster[rows], return_inverse=True)[1].reshape(-1)
+        return replace(terms.estimate, cluster=cluster)
+
+
+class Choice(NamedTuple):
+    """The outcome of a comparison, for people and for --json."""
+
+    chosen: str
+    rows: list[dict[str, Any]]  # candidate, value, low, high; the best value first
+    gain: float
+    low: float
+    high: float
+
+    @classmethod
+    def of(cls, comparison: Comparison, chosen: int) -> "Choice":
+        numbers = [*range(len(comparison.candidates)), LOGGING]
+        names = [*(candidate.name for candidate in comparison.candidates), LOGGING_NAME]
+        estimates = [comparison.value(number) for number in numbers]
+        rows: list[dict[str, Any]] = [
+            {"candidate": name, "value": estimate.value, **dict(zip(("low", "high"), _ends(estimate), strict=True))}
+            for name, estimate in zip(names, estimates, strict=True)
+        ]
+        rows.sort(key=lambda row: -row["value"])
+        return cls(names[chosen], rows, comparison.gain.value, *_ends(comparison.gain))
+
+    @property
+    def table(self) -> list[str]:
+        """The best candidate of every method, and the logging policy."""
+        best: dict[str, dict[str, Any]] = {}
+        for row in self.rows:
+            best.setdefault(_method(row["candidate"]), row)
+        best[_method(self.chosen)] = next(row for row in self.rows if row["candidate"] == self.chosen)
+        width = max(len(row["candidate"]) for row in best.values())
+        return [
+            f"{'candidate':{width}}  estimated value",
+            *(
+                f"{row['candidate']:{width}}  {row['value']:.4g} [{row['low']:.4g}, {row['high']:.4g}]"
+                + ("  chosen" if row["candidate"] == self.chosen else "")
+                for row in sorted(best.values(), key=lambda row: -row["value"])
+            ),
+        ]
+
+    @property
+    def conclusion(self) -> str:
+        if self.chosen == LOGGING_NAME:
+            return "nothing was shown to beat the logging policy, so the policy is a copy of it"
+        gain = f"{self.gain:.4g} [{self.low:.4g}, {self.high:.4g}]"
+        if self.low > 0:
+            return f"estimated to be better than the logging policy by {gain}"
+        return f"not shown to be better than the logging policy (estimated gain {gain})"
+
+
+def _method(name: str) -> str:
+    return name.partition(" (")[0]
+
+
+def _ends(estimate: Estimate) -> tuple[float, float]:
+    (interval,) = intervals([estimate], IntervalSettings())
+    return math.nan if interval.low is None else interval.low, math.nan if interval.high is None else interval.high

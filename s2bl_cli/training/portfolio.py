@@ -1,0 +1,33 @@
+"""The portfolio of `--method auto`: the settings of every method that it compares. Does not import torch."""
+
+from dataclasses import replace
+from typing import Any
+
+from s2bl_cli.training.settings import TrainSettings
+
+# Values of hyperparameters to compare, where the default is not enough.
+GRIDS = {"cce-s2bl": {"lam": "0.3,1,3"}, "wce-s2bl": {"lam": "0.3,1,3"}}
+
+MLP_METHODS = ("dm-s2bl",)  # that are compared with an mlp too: training the others takes long, and they seldom win
+_LEAST_KNOWN = 500  # rows, for an mlp
+_MOST_CELLS = 1 << 26  # train rows × features, for an mlp
+
+
+def portfolio(settings: TrainSettings, rows: int, known: int, features: int) -> list[TrainSettings]:
+    """One per method and model, the most promising first."""
+    allows_mlp = known >= _LEAST_KNOWN and rows * features <= _MOST_CELLS
+    candidates = []
+    for method in settings.compared:
+        models = ("linear", "mlp") if allows_mlp and method in MLP_METHODS else ("linear",)
+        for model in models if settings.model is None else (settings.model,):
+            candidates.append(of_method(settings, method, model))
+    return candidates
+
+
+def of_method(settings: TrainSettings, method: str, model: str) -> TrainSettings:
+    """What the settings give holds for every method that has it, also instead of its grid."""
+    declared = TrainSettings(method, model=model).declared
+    given = {name: text for name, text in settings.hyperparameters.items() if name in declared}
+    of_auto: dict[str, Any] = dict.fromkeys(("candidates", "risk", "reg", "reg_rows", "folds", "act"))
+    hyperparameters = {**GRIDS.get(method, {}), **given}
+    return replace(settings, method=method, model=model, hyperparameters=hyperparameters, **of_auto)
