@@ -77,8 +77,8 @@ def train(
             check_output(options.history, force=force, formats=TABLE_FORMATS)
         device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
         # Imports torch: after the quick checks.
-        from s2bl_cli.training.learner import Checkpoint
         from s2bl_cli.training.auto_run import AutoRun
+        from s2bl_cli.training.learner import Checkpoint
         from s2bl_cli.training.run import TrainingRun, train_with_checkpoint, write_curves
 
         checkpoint = Checkpoint(

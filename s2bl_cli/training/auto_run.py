@@ -132,7 +132,7 @@ class AutoRun:
         training = self._training(settings)
         learner: Learner = load_target(settings.learner)(settings, training.spec)
         candidates = [candidate for fold in folds for candidate in training.candidates(data, fold)]
-        stage = f"comparing {settings.model}"
+        stage = f"comparing {settings.name} ({settings.model})"  # a checkpoint keeps the results of each by its stage
         results = replace(run, stage=stage, keeps_tensors=True).fit(learner, data, candidates)
         for final in training.candidates(data, Fold(settings.seed)):
             numbers = final.hyperparameters.items()
@@ -218,7 +218,8 @@ def _expected(reference: Fitted, fold: int, part: slice, logits: torch.Tensor, a
     """q̂(x, ·) of the rows: (rows, actions). The logits of the policy are those of the reward model up to a term without
     the action, which follows from q̂ of the logged action."""
     result = reference.results[fold]
-    assert result.link is not None and result.held_out is not None
+    assert result.link is not None
+    assert result.held_out is not None
     link = result.link
     logged = torch.from_numpy(0.0 - HeldOut(*result.held_out).model_logged[part]).to(logits)[:, None]
     from_logged = logits - logits.gather(1, action)
