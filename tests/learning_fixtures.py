@@ -23,6 +23,7 @@ from s2bl_cli.contract.logs.schema import OPTIONAL, LogSpec
 from s2bl_cli.contract.logs.writing import log_batch, log_writer
 from s2bl_cli.contract.policies import NetworkSpec, Policy, read_policy, write_policy
 from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
+from s2bl_cli.training.auto_run import AutoRun
 from s2bl_cli.training.interruption import noted_signals
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.run import TrainedPolicy, TrainingRun
@@ -125,6 +126,8 @@ def train_all(path: Path, *, run: Run | None = None, stream: str = "off", **sett
     with open_logs([str(path)]) as log:
         whole = train_settings(**{"epochs": 3, "batch_size": 32, **settings})
         loaded = None if prior is None else read_policy(prior)
+        if whole.chooses_method:
+            return AutoRun(log, whole, stream).policies(run or Run(CPU))
         return TrainingRun(log, whole, stream, loaded).policies(run or Run(CPU, prior=loaded))
 
 

@@ -143,7 +143,7 @@ def test_an_ignored_hangup_stays_ignored(valid: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_interrupted_training_leaves_a_checkpoint_alone(valid: Path, tmp_path: Path, number: int, code: int) -> None:
-    words = ("train", valid / LOG, "--method", "wce-s2bl", "--epochs", 100_000, "--threads", 1, "-o", tmp_path / "policy")
+    words = ("train", valid / LOG, "--reg", "wce", "--epochs", 100_000, "--threads", 1, "-o", tmp_path / "policy")
     with running(IN_THE_TRAINING_LOOP, *words) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"  # the first epoch is over

@@ -80,8 +80,8 @@ def train(
         first_log = runs[0][1]
         device = run.start(settings.step_work(first_log.spec.context.features, first_log.spec.actions))
         # Imports torch: after the quick checks.
-        from s2bl_cli.training.learner import Checkpoint
         from s2bl_cli.training.auto_run import AutoRun
+        from s2bl_cli.training.learner import Checkpoint
         from s2bl_cli.training.run import TrainedPolicy, TrainingRun, train_with_checkpoint, write_curves
 
         checkpoints = [

@@ -21,13 +21,12 @@ from s2bl_cli.errors import ContractError
 from s2bl_cli.objectives.hyperparameters import NU
 from s2bl_cli.policies.acting import action_probabilities
 from s2bl_cli.policies.contexts import context_tensor
-from s2bl_cli.policies.network import network_from, on_device, policy_layout
-from s2bl_cli.registry import load_target
+from s2bl_cli.policies.network import network_from, on_device
 from s2bl_cli.settings import number_text, recorded
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.comparison import LOGGING, Candidate, Choice, Comparison, Floats
 from s2bl_cli.training.data import TrainingData, TrainRows
-from s2bl_cli.training.learner import Learner, Run
+from s2bl_cli.training.learner import Run
 from s2bl_cli.training.portfolio import of_method, portfolio
 from s2bl_cli.training.run import TrainedPolicy, TrainingRun
 from s2bl_cli.training.settings import AUTO, AUTO_FOLDS, TrainSettings
@@ -51,7 +50,7 @@ class Fitted:
         if any(result.link is None or result.held_out is None for result in self.results):
             return None
         held_out = [HeldOut(*result.held_out) for result in self.results if result.held_out is not None]
-        return np.array([((rows.model_logged - rows.cost) ** 2).mean() for rows in held_out])
+        return np.array([np.average((rows.model_logged - rows.cost) ** 2, weights=rows.o) for rows in held_out])
 
     def name(self, act: Act) -> str:
         """`cce-s2bl (λ 0.3, linear, argmax)`."""
@@ -87,16 +86,20 @@ class AutoRun:
 
     def policies(self, run: Run) -> list[TrainedPolicy]:
         """One policy per seed. Raises Interrupted."""
-        data = self._training(self.settings).data(run.checkpoint.progress.streamed)
+        whole = self._training(self.settings)
+        data = whole.data(run.checkpoint.progress.streamed)
+        whole.check(data)
         known = data.statistics.sample.rows.rows
         if known < 2 * self._folds:
             raise ContractError(
                 f"{self.log.name}: {known} rows with feedback are too few to compare methods in {self._folds} folds; "
                 f"choose one, such as --method dm-s2bl"
             )
-        candidates = portfolio(self.settings, data.statistics.rows, known, self.log.spec.context.features)
-        layouts = [policy_layout(self._training(settings).spec) for settings in candidates]
+        spec = self.log.spec
+        candidates = portfolio(self.settings, data.statistics.rows, known, spec.context.features, spec.actions)
+        layouts = [layout for settings in candidates for layout in self._training(settings).layouts]
         run.checkpoint.start(self.identity, streamed=data.streamed, layouts=layouts)
+        whole.weigh_known(data, run)
         return [self._policy(seed, candidates, data, run) for seed in self.settings.seed_list]
 
     @property
@@ -130,16 +133,16 @@ class AutoRun:
     def _fit(self, settings: TrainSettings, folds: Sequence[Fold], data: TrainingData, run: Run) -> Iterator[Fitted]:
         """One per point of the grid."""
         training = self._training(settings)
-        learner: Learner = load_target(settings.learner)(settings, training.spec)
+        learner = training.learner
         candidates = [candidate for fold in folds for candidate in training.candidates(data, fold)]
-        stage = f"comparing {settings.model}"
+        stage = f"comparing {settings.name} ({settings.model})"  # a checkpoint keeps the results of each by its stage
         results = replace(run, stage=stage, keeps_tensors=True).fit(learner, data, candidates)
         for final in training.candidates(data, Fold(settings.seed)):
             numbers = final.hyperparameters.items()
             texts = {name: number_text(value or 0) for name, value in numbers if len(settings.points[name]) > 1}
             yield Fitted(
                 replace(settings, hyperparameters=settings.hyperparameters | texts),
-                training.spec,
+                learner.networks[0],
                 [result for c, result in zip(candidates, results, strict=True) if c.number == final.number],
             )
 
@@ -179,7 +182,7 @@ def compare(
             for contender, of_contender in zip(contenders, scores, strict=True)
         ],
         reward=np.concatenate([0.0 - part.rows.cost for part in parts]).astype(np.float64),
-        weight=np.ones(len(numbers)),
+        weight=np.concatenate([np.ones(len(part.number)) if part.o is None else part.o for part in parts]),
         fold=np.repeat(np.arange(len(parts)), [len(part.number) for part in parts]),
         cluster=np.unique(numbers, return_inverse=True)[1].reshape(-1) if data.has_clusters else None,
     )
@@ -218,7 +221,8 @@ def _expected(reference: Fitted, fold: int, part: slice, logits: torch.Tensor, a
     """q̂(x, ·) of the rows: (rows, actions). The logits of the policy are those of the reward model up to a term without
     the action, which follows from q̂ of the logged action."""
     result = reference.results[fold]
-    assert result.link is not None and result.held_out is not None
+    assert result.link is not None
+    assert result.held_out is not None
     link = result.link
     logged = torch.from_numpy(0.0 - HeldOut(*result.held_out).model_logged[part]).to(logits)[:, None]
     from_logged = logits - logits.gather(1, action)

@@ -72,7 +72,8 @@ class GradientLearner:
         bf16 = is_bf16(settings.precision, self._spec, batch, run.device)
         stacks = self._stacks(data, candidates, alone=bf16 or run.compiled)
         epochs = steps_of(settings, data.statistics.rows).epochs
-        with run.console.progress(f"{run.stage} {settings.name}", len(stacks) * epochs, "epochs") as advance:
+        activity = run.stage if settings.name in run.stage else f"{run.stage} {settings.name}"
+        with run.console.progress(activity, len(stacks) * epochs, "epochs") as advance:
             for number, stack in enumerate(stacks):
                 if run.unfinished([candidate for row in stack for candidate in row]):
                     yield from self._fit_stack(data, stack, run, bf16, number * epochs, advance)

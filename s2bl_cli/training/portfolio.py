@@ -6,18 +6,25 @@ from typing import Any
 from s2bl_cli.training.settings import TrainSettings
 
 # Values of hyperparameters to compare, where the default is not enough.
-GRIDS = {"cce-s2bl": {"lam": "0.3,1,3"}, "wce-s2bl": {"lam": "0.3,1,3"}}
+GRIDS = {
+    "cce-s2bl": {"lam": "0.3,1,3"},
+    "wce-s2bl": {"lam": "0.3,1,3"},
+    "dr-s2bl": {"correction": "0.1,0.3,1"},
+}
 
 MLP_METHODS = ("dm-s2bl",)  # that are compared with an mlp too: training the others takes long, and they seldom win
 _LEAST_KNOWN = 500  # rows, for an mlp
 _MOST_CELLS = 1 << 26  # train rows × features, for an mlp
+_MOST_COSTS = 1 << 25  # train rows × actions: expected costs in memory, for each fold
 
 
-def portfolio(settings: TrainSettings, rows: int, known: int, features: int) -> list[TrainSettings]:
+def portfolio(settings: TrainSettings, rows: int, known: int, features: int, actions: int) -> list[TrainSettings]:
     """One per method and model, the most promising first."""
     allows_mlp = known >= _LEAST_KNOWN and rows * features <= _MOST_CELLS
     candidates = []
     for method in settings.compared:
+        if method.startswith("dr") and rows * actions > _MOST_COSTS and settings.candidates is None:
+            continue
         models = ("linear", "mlp") if allows_mlp and method in MLP_METHODS else ("linear",)
         for model in models if settings.model is None else (settings.model,):
             candidates.append(of_method(settings, method, model))

@@ -31,7 +31,7 @@ from s2bl_cli.settings import (
 OPTIMISATION, SELECTION = "Optimisation", "Selection"  # panels of the help
 
 AUTO = "auto"
-PORTFOLIO = ("dm-s2bl", "dm", "cce-s2bl", "wce-s2bl", "banditnet")  # what --method auto compares
+PORTFOLIO = ("dm-s2bl", "dm", "dr-s2bl", "cce-s2bl", "wce-s2bl", "banditnet")  # what --method auto compares
 AUTO_FOLDS = 5
 KNOWN_RANGE = "known"  # the range of the known rewards
 

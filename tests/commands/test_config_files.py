@@ -33,7 +33,7 @@ def refused(*words: str) -> str:
 
 def trained(folder: Path, config: str, *words: str) -> dict[str, object]:
     (folder / "run.toml").write_text(config)
-    run("train", "log.parquet", "-o", "p.safetensors", "--force", "--config", "run.toml", *words)
+    run("train", "log.parquet", "--reg", "wce", "-o", "p.safetensors", "--force", "--config", "run.toml", *words)
     return dict(read_policy("p.safetensors").policy.lineage.settings)
 
 
@@ -63,7 +63,7 @@ def test_every_option_can_be_set(tmp_path: Path, verb: str, option: Any) -> None
 
 def test_grids_are_lists_and_switches_are_booleans(folder: Path) -> None:
     (folder / "run.toml").write_text("epochs = 1\nlam = [0.1, 1]\nquiet = true\n")
-    assert run("train", "log.parquet", "-o", "grid/", "--config", "run.toml") == ""
+    assert run("train", "log.parquet", "--reg", "wce", "-o", "grid/", "--config", "run.toml") == ""
     assert sorted(path.name for path in (folder / "grid").iterdir()) == [
         "log-wce-s2bl-lam0.1-seed0.safetensors", "log-wce-s2bl-lam1-seed0.safetensors",
     ]  # fmt: skip
@@ -89,7 +89,7 @@ def test_columns_are_given_once_for_all_commands(folder: Path) -> None:
         ("--columns", "columns.toml", "--config", "run.toml"),
         ("--config", "run.toml", "--columns", "columns.toml"),
     ):
-        run("train", "own.parquet", "--epochs", "1", "-o", "own.safetensors", "--force", *order)
+        run("train", "own.parquet", "--reg", "wce", "--epochs", "1", "-o", "own.safetensors", "--force", *order)
     assert read_policy("own.safetensors").policy.lineage.settings["reward-column"] == "r"
 
 

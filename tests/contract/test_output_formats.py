@@ -45,7 +45,7 @@ def test_scores_as_csv(valid: Path, tmp_path: Path, run: Run, name: str) -> None
 
 def test_a_history_as_csv(valid: Path, tmp_path: Path, run: Run) -> None:
     for suffix in ("csv", "parquet"):
-        flags = ("--epochs", 2, "-o", "policy.safetensors", "--history", f"curves.{suffix}", "--force")
+        flags = ("--reg", "wce", "--epochs", 2, "-o", "policy.safetensors", "--history", f"curves.{suffix}", "--force")
         assert run("train", valid / LOG, *flags).code == 0
     assert_same_cells(tmp_path / "curves.csv", tmp_path / "curves.parquet")
 

@@ -634,7 +634,10 @@ def test_scoring_on_rows_that_were_learned_from_is_warned_of(run: Run, tmp_path:
         write_arrays(tmp_path / f"{name}.parquet", blobs(seed=seed), 3, step)
     for name, seed in (("masked", 1), ("sibling", 2)):
         assert run("mask", "--rho", 0.5, "--seed", seed, "log.parquet", "-o", f"{name}.parquet", "--quiet").code == 0
-    assert run("train", "masked.parquet", "--epochs", 1, "-o", "p.safetensors", "--quiet").code == 0
+    assert (
+        run("train", "masked.parquet", "--method", "wce-s2bl", "--epochs", 1, "-o", "p.safetensors", "--quiet").code
+        == 0
+    )
     for log, split, warned in (
         ("masked", "train", True),
         ("log", "all", True),
@@ -661,7 +664,7 @@ def test_without_test_rows_no_split_is_advised_for_rows_that_were_learned_from(r
     plain = pq.read_table("train.parquet").drop_columns(["split"]).replace_schema_metadata(None)
     pq.write_table(plain, "plain.parquet")
     for log in ("train", "plain"):
-        words = (f"{log}.parquet", "--epochs", 1, "-o", f"{log}.safetensors", "--quiet")
+        words = (f"{log}.parquet", "--method", "wce-s2bl", "--epochs", 1, "-o", f"{log}.safetensors", "--quiet")
         assert run("train", *words).code == 0
         ran = run("evaluate", f"{log}.safetensors", "--logs", f"{log}.parquet", "--quiet", "--force")
         assert (ran.code, ran.stderr) == (

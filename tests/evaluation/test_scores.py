@@ -486,7 +486,7 @@ def test_foreign_log_gives_its_file_name_as_the_dataset(run: Callable[..., Any],
     pq.write_table(pq.read_table(log).replace_schema_metadata(None), tmp_path / "clicks.parquet")
     for words in (
         ("mask", "--rho", 1, "clicks.parquet", "-o", "masked.parquet"),
-        ("train", "masked.parquet", "--reward-range", "0,1", "--epochs", 1, "-o", "p.safetensors"),
+        ("train", "masked.parquet", "--reg", "wce", "--reward-range", "0,1", "--epochs", 1, "-o", "p.safetensors"),
         (
             "evaluate",
             "p.safetensors",
@@ -540,7 +540,12 @@ def test_features_in_another_order_are_refused(tmp_path: Path) -> None:
     flags = ["--context-columns", "f_*"]
     runner = CliRunner()
     policy, out = str(tmp_path / "p.safetensors"), str(tmp_path / "s.parquet")
-    assert runner.invoke(app, ["train", str(right), *flags, "--epochs", "1", "-o", policy]).exit_code == 0
+    assert (
+        runner.invoke(
+            app, ["train", str(right), *flags, "--method", "wce-s2bl", "--epochs", "1", "-o", policy]
+        ).exit_code
+        == 0
+    )
     score = ["evaluate", policy, "--split", "all", "-o", out, "--logs"]
     assert runner.invoke(app, [*score, str(right), *flags]).exit_code == 0
     refused = runner.invoke(app, [*score, str(wrong), *flags, "--force"])

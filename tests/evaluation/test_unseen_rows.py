@@ -19,7 +19,7 @@ from s2bl_cli.contract.scores import read_scores
 
 Run = Callable[..., Any]
 
-TRAIN = ("--epochs", 1, "--force", "--quiet")
+TRAIN = ("--method", "wce-s2bl", "--epochs", 1, "--force", "--quiet")
 EVALUATE = ("--metrics", "ips,health", "--force")
 
 
@@ -69,7 +69,7 @@ def test_train_leaves_out_what_evaluate_scores_on(
     """Said once, in train: evaluate takes it from the policy if it is scored on the same log."""
     _write(tmp_path / "log.parquet")
     is_test = _test_rows(tmp_path / "log.parquet", *settings, cluster=cluster)
-    ran = run("train", "log.parquet", *COLUMNS, *flags, "--epochs", 1, "-o", "p.safetensors")
+    ran = run("train", "log.parquet", "--method", "wce-s2bl", *COLUMNS, *flags, "--epochs", 1, "-o", "p.safetensors")
     assert ran.code == 0, ran.stderr
     split = " ".join(map(str, (flag for flag in flags if flag not in ("--cluster-column", "user"))))
     assert f"\n{is_test.sum()} rows are left out for testing ({split}); evaluate scores on them\n" in ran.stderr

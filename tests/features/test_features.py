@@ -364,5 +364,5 @@ def test_broken_torchvision_affects_no_other_command(
     )
     assert run("make-logs", "--epochs", 1, "-o", "x.parquet").code == 0
     assert run("mask", "x.parquet", "--rho", 0.5, "-o", "m.parquet").code == 0
-    assert run("train", "m.parquet", "--epochs", 1, "-o", "p.safetensors").code == 0
+    assert run("train", "m.parquet", "--method", "wce-s2bl", "--epochs", 1, "-o", "p.safetensors").code == 0
     assert run("evaluate", "p.safetensors", "--logs", "x.parquet", "-o", "s.parquet").code == 0

@@ -547,7 +547,7 @@ def test_what_train_leaves_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     monkeypatch.chdir(tmp_path)
     write_log(tmp_path / "log.parquet", random_rows(60))
     monkeypatch.setattr("s2bl_cli.training.learner.Checkpoint.remove", lambda self: None)
-    words = ["train", "log.parquet", "--epochs", "2", "--history", "h.parquet", "-o", "p.safetensors"]
+    words = ["train", "log.parquet", "--reg", "wce", "--epochs", "2", "--history", "h.parquet", "-o", "p.safetensors"]
     result = CliRunner().invoke(app, [*words, "--checkpoint-every", "1"])
     assert result.exit_code == 0, result.output
     assert (facts("h.parquet")["kind"], facts("h.parquet")["epochs"]) == ("history", 2)

@@ -10,7 +10,7 @@ import pytest
 from repository import ROOT
 
 from s2bl_cli.objectives.hyperparameters import Hyperparameter
-from s2bl_cli.objectives.methods import DEFAULT_METHOD, GRADIENT_LEARNER, METHODS, formula, method_name
+from s2bl_cli.objectives.methods import AUTO, DEFAULT_METHOD, GRADIENT_LEARNER, METHODS, formula, method_name
 from s2bl_cli.registry import REGULARISERS, RISKS, load_target
 from s2bl_cli.settings import Between
 from s2bl_cli.training.settings import TrainSettings
@@ -50,7 +50,8 @@ def test_name_of_a_method_with_another_learner_is_not_taken(monkeypatch: pytest.
 @pytest.mark.parametrize("name", METHODS)
 def test_method_has_a_learner(name: str) -> None:
     learner = load_target(METHODS[name].learner)
-    assert callable(getattr(learner, "func", learner).fit)  # a class, or a partial of one
+    learner = getattr(learner, "func", learner)  # a class, or a partial of one
+    assert callable(learner.policies if name == AUTO else learner.fit)
 
 
 @pytest.mark.parametrize("name", METHODS)

@@ -132,7 +132,22 @@ def test_commands(run: Callable[..., Any], tmp_path: Path, model: str) -> None:
     action = rng.integers(0, 2, 60)
     log = arrays_of(pixels, action, [0.5] * 60, -1.0 * (action == label), label=label, is_test=np.arange(60) >= 40)
     write_arrays(tmp_path / "l.parquet", log, 2)
-    train = ("train", "l.parquet", "--model", model, "--width", 2, "--epochs", 1, "--batch-size", 10, "--threads", 1)
+    train = (
+        "train",
+        "l.parquet",
+        "--reg",
+        "wce",
+        "--model",
+        model,
+        "--width",
+        2,
+        "--epochs",
+        1,
+        "--batch-size",
+        10,
+        "--threads",
+        1,
+    )
     for name in ("p", "q"):
         ran = run(*train, "-o", f"{name}.safetensors")
         assert ran.code == 0, ran.stderr

@@ -249,7 +249,7 @@ def test_streaming_is_decided_once(log: Path, tmp_path: Path, monkeypatch: pytes
 def test_resumed_command_writes_the_same_bytes(
     run: Callable[..., Any], tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("train", log, "--lam", "0.1,1", "--epochs", 3, "--batch-size", 32)
+    words = ("train", log, "--method", "wce-s2bl", "--lam", "0.1,1", "--epochs", 3, "--batch-size", 32)
     assert run(*words, "-o", "whole/", "--history", "whole.parquet").code == 0
     _stop_command(monkeypatch, 13)
     ran = run(*words, "-o", "parts/", "--history", "parts.parquet")
@@ -303,7 +303,7 @@ def test_seeds_on_masks_of_their_own_resume_where_they_stopped(
 def test_resume_without_a_checkpoint_starts_from_the_beginning(
     run: Callable[..., Any], tmp_path: Path, log: Path
 ) -> None:
-    ran = run("train", log, "--epochs", 1, "--resume", "-o", "p.safetensors")
+    ran = run("train", log, "--method", "wce-s2bl", "--epochs", 1, "--resume", "-o", "p.safetensors")
     assert ran.code == 0
     assert ran.stderr.startswith("no checkpoint: starting from the beginning\n")
     assert [path.name for path in tmp_path.iterdir()] == ["p.safetensors"]
@@ -313,13 +313,13 @@ def test_stopped_on_the_way_to_stdout_says_that_nothing_is_kept(
     run: Callable[..., Any], tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     _stop_command(monkeypatch, 3)
-    ran = run("train", log, "-o", "-")
+    ran = run("train", log, "--method", "wce-s2bl", "-o", "-")
     assert (ran.code, ran.stdout) == (143, "")
     assert ran.stderr == "warning: stopped; with -o - there is no checkpoint to resume from\n"
     assert list(tmp_path.iterdir()) == []
 
 
-WORDS = ("--epochs", 3, "--batch-size", 32, "--lam", 1)
+WORDS = ("--method", "wce-s2bl", "--epochs", 3, "--batch-size", 32, "--lam", 1)
 
 
 @pytest.fixture
@@ -368,7 +368,7 @@ def test_what_is_no_checkpoint_is_refused(run: Callable[..., Any], tmp_path: Pat
     assert _refused(run, tmp_path, log, *WORDS) == (
         "s2bl: p.checkpoint is a Parquet file, but checkpoints are safetensors files: drop --resume to start over\n"
     )
-    assert run("train", log, "--epochs", 1, "--quiet", "-o", "other.safetensors").code == 0
+    assert run("train", log, "--method", "wce-s2bl", "--epochs", 1, "--quiet", "-o", "other.safetensors").code == 0
     (tmp_path / "other.safetensors").rename(checkpoint)
     line = _refused(run, tmp_path, log, *WORDS)
     assert "policy" in line
@@ -558,7 +558,8 @@ def _until_checkpoint(process: "subprocess.Popen[str]", path: Path) -> None:
 
 @unix
 def test_killed_and_resumed_is_the_same_to_the_last_bit(tmp_path: Path, log: Path, run: Callable[..., Any]) -> None:
-    words = ("--epochs", 100, "--batch-size", 8, "--checkpoint-every", 5, "--lam", "0.1,1", "--select", "snips")
+    often = ("--epochs", 100, "--batch-size", 8, "--checkpoint-every", 5)
+    words = ("--reg", "wce", "--lam", "0.1,1", "--select", "snips", *often)
     process = _started(tmp_path, log, *words, program=("-c", STOPPED))
     try:
         assert process.stdout is not None

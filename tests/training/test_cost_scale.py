@@ -99,8 +99,12 @@ def test_policy_does_not_depend_on_unit_and_offset(tmp_path: Path, method: str, 
         write_arrays(tmp_path / name, arrays, ACTIONS)
         for name, arrays in (("a.parquet", rows), ("b.parquet", _changed(rows, factor, offset)))
     ]
-    one, other = (train_all(log, method=method, **SHORT)[0].policy for log in logs)
-    assert _difference(one, other) < 1e-5
+    one, other = (train_all(log, method=method, **SHORT)[0] for log in logs)
+    assert _difference(one.policy, other.policy) < 1e-5
+    if one.choice is not None:
+        assert other.choice is not None
+        assert one.choice.chosen == other.choice.chosen
+        assert other.choice.gain == pytest.approx(factor * one.choice.gain, rel=1e-3, abs=1e-6)
 
 
 @pytest.mark.parametrize("risk", [name for name in RISKS.names if name != "none"])
@@ -185,12 +189,15 @@ def test_policy_is_trained_again_from_its_lineage(tmp_path: Path) -> None:
 
 def test_reward_outside_the_declared_range_is_refused(run: Callable[..., Any], tmp_path: Path) -> None:
     write_arrays(tmp_path / "log.parquet", _changed(_graded(), 8.0, 0.0), ACTIONS)
-    ran = run("train", "log.parquet", "--reward-range", "0,7.5", "-o", "p.safetensors")
+    ran = run("train", "log.parquet", "--method", "wce-s2bl", "--reward-range", "0,7.5", "-o", "p.safetensors")
     assert (ran.code, ran.stdout) == (2, "")
     assert ran.stderr.startswith("s2bl: log.parquet: known rewards must be in [0,7.5] (--reward-range), found ")
     assert ran.stderr.endswith(" others, such as 8; clip them, or declare a range that contains all possible rewards\n")
     assert not (tmp_path / "p.safetensors").exists()
-    assert run("train", "log.parquet", "--reward-range", "-1,8", "--epochs", 1, "-o", "p.safetensors").code == 0
+    assert (
+        run("train", "log.parquet", "--reg", "wce", "--reward-range", "-1,8", "--epochs", 1, "-o", "p.safetensors").code
+        == 0
+    )
 
 
 @pytest.mark.parametrize(
@@ -266,11 +273,11 @@ def test_command_warns_of_an_outlier_before_it_trains(run: Callable[..., Any], t
     rows = _graded()
     cost = np.where(np.arange(rows.rows) == np.flatnonzero(rows.known)[0], -1e7, rows.cost).astype(np.float32)
     write_arrays(tmp_path / "log.parquet", replace(rows, cost=cost), ACTIONS)
-    ran = run("train", "log.parquet", "--epochs", 1, "--quiet", "-o", "p.safetensors")
+    ran = run("train", "log.parquet", "--method", "wce-s2bl", "--epochs", 1, "--quiet", "-o", "p.safetensors")
     assert ran.code == 0
     assert ran.stderr.startswith("warning: log.parquet: the known reward 1e+07 is far from the others")
-    assert run("train", "log.parquet", "--reward-range", "0,1e7", "--epochs", 1, "--quiet", "--force", "-o",
-               "p.safetensors").stderr == ""  # fmt: skip
+    assert run("train", "log.parquet", "--reg", "wce", "--reward-range", "0,1e7", "--epochs", 1, "--quiet", "--force",
+               "-o", "p.safetensors").stderr == ""  # fmt: skip
 
 
 def test_report_averages_runs_whose_ranges_differ(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -278,7 +285,12 @@ def test_report_averages_runs_whose_ranges_differ(run: Callable[..., Any], tmp_p
     policies = []
     for seed in (0, 1):
         log = write_arrays(tmp_path / f"log{seed}.parquet", _changed(_graded(), 1.0 + seed, 0.0), ACTIONS)
-        assert run("train", log, "--seed", seed, "--epochs", 1, "--quiet", "-o", f"p{seed}.safetensors").code == 0
+        assert (
+            run(
+                "train", log, "--reg", "wce", "--seed", seed, "--epochs", 1, "--quiet", "-o", f"p{seed}.safetensors"
+            ).code
+            == 0
+        )
         policies.append(read_policy(str(tmp_path / f"p{seed}.safetensors")).policy.lineage.settings["reward-range"])
     assert policies == ["0,1", "0,2"]
     log = write_arrays(tmp_path / "test.parquet", _graded(seed=5), ACTIONS)

@@ -187,7 +187,7 @@ def test_stream_is_taken_where_memory_is_short(
         assert not needs_streaming(log, COLUMNS)
         monkeypatch.setattr(data, "available_memory", lambda: 1000)
         assert needs_streaming(log, COLUMNS)
-    assert run("train", log_file, "--epochs", 1, "--quiet", "-o", "p.safetensors").code == 0
+    assert run("train", log_file, "--method", "wce-s2bl", "--epochs", 1, "--quiet", "-o", "p.safetensors").code == 0
     assert read_policy(str(tmp_path / "p.safetensors")).policy.lineage.settings["stream"] == "on"
 
 

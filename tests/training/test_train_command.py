@@ -72,17 +72,17 @@ def test_policies_have_names_of_their_own(flags: dict[str, Any], output: str | N
 
 
 def test_stdout_takes_one_policy(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
-    ran = run("train", log, "--lam", "1,2,3", "-o", "-")
+    ran = run("train", log, "--method", "wce-s2bl", "--lam", "1,2,3", "-o", "-")
     assert (ran.code, ran.stdout) == (2, "")
     assert ran.stderr == "s2bl: -o - is for one policy, but these settings train 3: give a folder\n"
-    ran = run("train", log, "--lam", "1,2,3", "--select", "snips", *QUICK, "-o", "-")
+    ran = run("train", log, "--method", "wce-s2bl", "--lam", "1,2,3", "--select", "snips", *QUICK, "-o", "-")
     assert ran.code == 0
     (tmp_path / "p.safetensors").write_bytes(ran.stdout_bytes)
     assert read_policy("p.safetensors").policy.training_rows == 300
 
 
 def test_folder_is_made_and_filled(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
-    ran = run("train", log, "--seeds", "0,1", *QUICK, "-o", "a/b/")
+    ran = run("train", log, "--method", "wce-s2bl", "--seeds", "0,1", *QUICK, "-o", "a/b/")
     assert ran.code == 0
     assert _names(tmp_path) == ["a/b/log-wce-s2bl-seed0.safetensors", "a/b/log-wce-s2bl-seed1.safetensors"]
     seeds = [read_policy(name).policy.lineage.settings["seed"] for name in _names(tmp_path)]
@@ -160,7 +160,7 @@ def test_existing_outputs_are_refused_before_training(
 ) -> None:
     (tmp_path / taken).write_bytes(b"old")
     monkeypatch.setattr("s2bl_cli.training.run.train_with_checkpoint", None)  # nobody calls it
-    words = ("train", log, "--lam", "1,2", "--history", "curves.parquet", "-o", "p.safetensors")
+    words = ("train", log, "--method", "wce-s2bl", "--lam", "1,2", "--history", "curves.parquet", "-o", "p.safetensors")
     ran = run(*words)
     assert ran.code == 2
     assert ran.stderr == f"s2bl: {taken} exists already: pass --force to replace it, or another -o\n"
@@ -175,7 +175,7 @@ def test_existing_outputs_are_refused_before_training(
 def test_history_in_the_place_of_a_policy_is_refused(
     run: Callable[..., Any], tmp_path: Path, log: Path, history: str
 ) -> None:
-    ran = run("train", log, "--history", history, "-o", "p.safetensors", "--force")
+    ran = run("train", log, "--method", "wce-s2bl", "--history", history, "-o", "p.safetensors", "--force")
     assert (ran.code, _names(tmp_path)) == (2, [])
     assert ran.stderr == f"s2bl: --history {history} is also the policy's file: give another name\n"
 
@@ -267,14 +267,14 @@ def test_flags_without_a_use_are_mistakes(flags: dict[str, Any], line: str) -> N
 
 
 def test_mistakes_are_told_on_one_line(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
-    ran = run("train", log, "--cap", 0.5)
+    ran = run("train", log, "--method", "wce-s2bl", "--cap", 0.5)
     assert (ran.code, ran.stdout, ran.stderr) == (2, "", "s2bl: --cap needs --sharpen\n")
     assert _names(tmp_path) == []
 
 
 def test_exact_form_needs_the_distribution(run: Callable[..., Any], tmp_path: Path) -> None:
     write_arrays(tmp_path / "bare.parquet", replace(blobs(), pi0=None), ACTIONS)
-    ran = run("train", "bare.parquet", "--reg-form", "exact")
+    ran = run("train", "bare.parquet", "--reg", "wce", "--reg-form", "exact")
     assert (ran.code, ran.stdout) == (2, "")
     assert ran.stderr == (
         "s2bl: bare.parquet: --reg-form exact needs the whole logging distribution, a column 'pi0', which it lacks: "
@@ -304,7 +304,7 @@ def test_costs_above_zero_are_refused_where_the_formula_has_no_place_for_them(
 def test_selector_for_rewards_refuses_costs(run: Callable[..., Any], tmp_path: Path) -> None:
     rows = blobs()
     write_arrays(tmp_path / "log.parquet", replace(rows, cost=rows.cost + 1), ACTIONS)
-    words = ("train", "log.parquet", "--lam", "1,2", "--select", "ls-bound", *QUICK)
+    words = ("train", "log.parquet", "--method", "wce-s2bl", "--lam", "1,2", "--select", "ls-bound", *QUICK)
     ran = run(*words, "--cost-scale", "none")
     assert ran.code == 2
     assert ran.stderr == (
@@ -373,7 +373,7 @@ def test_scores_call_a_policy_by_its_method(method: str, model: str) -> None:
 
 
 def test_summary_for_people_and_for_machines(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
-    ran = run("train", log, "--lam", "0.1,1", "--seeds", "0,1", *QUICK, "--json", "-o", "p/")
+    ran = run("train", log, "--method", "wce-s2bl", "--lam", "0.1,1", "--seeds", "0,1", *QUICK, "--json", "-o", "p/")
     targets = [f"p/log-wce-s2bl-lam{lam}-seed{seed}.safetensors" for seed in (0, 1) for lam in (0.1, 1)]
     known = read_policy(targets[0]).policy.training_known
     numbers = [f"seed {seed}, λ {lam}, ν 0.001" for seed in (0, 1) for lam in (0.1, 1)]
@@ -391,7 +391,22 @@ def test_summary_for_people_and_for_machines(run: Callable[..., Any], tmp_path: 
 
 
 def test_choice_is_told(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
-    ran = run("train", log, "--lam", "0.1,1", "--select", "snips", "--folds", 2, *QUICK, "--json", "-o", "p")
+    ran = run(
+        "train",
+        log,
+        "--method",
+        "wce-s2bl",
+        "--lam",
+        "0.1,1",
+        "--select",
+        "snips",
+        "--folds",
+        2,
+        *QUICK,
+        "--json",
+        "-o",
+        "p",
+    )
     (policy,) = json.loads(ran.stdout)["policies"]
     numbers = f"seed 0, λ {policy['lam']:g}, ν 0.001, selected by snips {policy['estimate']:.4f}"
     assert ran.stderr.startswith(f"p: wce-s2bl ({numbers}), linear policy over 3 actions, learned from 300 rows, ")
@@ -401,7 +416,7 @@ def test_choice_is_told(run: Callable[..., Any], tmp_path: Path, log: Path) -> N
 
 
 def test_history_has_every_epoch_of_every_policy(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
-    words = ("--lam", "0.1,1", "--seeds", "0,1", "--epochs", 3, "--patience", 5)
+    words = ("--reg", "wce", "--lam", "0.1,1", "--seeds", "0,1", "--epochs", 3, "--patience", 5)
     assert run("train", log, *words, "--history", "h.parquet", "-o", "p/").code == 0
     table, (lineage,) = read_history(["h.parquet"])
     assert table.column_names == list(HistoryRow.__annotations__)
@@ -429,7 +444,7 @@ def test_history_of_one_term(run: Callable[..., Any], tmp_path: Path, log: Path)
 
 
 def test_history_of_a_stranger_is_no_traceback(run: Callable[..., Any], tmp_path: Path, log: Path) -> None:
-    assert run("train", log, *QUICK, "--history", "h.parquet", "-o", "p").code == 0
+    assert run("train", log, "--method", "wce-s2bl", *QUICK, "--history", "h.parquet", "-o", "p").code == 0
     content = (tmp_path / "h.parquet").read_bytes()
     rng = np.random.default_rng(0)
     told = 0

@@ -44,7 +44,9 @@ def test_a_policy_acts_as_asked_and_is_trained_alike(tmp_path: Path, word: str) 
 
 def test_train_says_how_a_policy_acts_and_its_command_can_be_repeated(run: Run, tmp_path: Path) -> None:
     _log(tmp_path)
-    ran = run("train", "log.parquet", "--epochs", 1, "--act", "epsilon=0.1", "-o", "p.safetensors")
+    ran = run(
+        "train", "log.parquet", "--method", "wce-s2bl", "--epochs", 1, "--act", "epsilon=0.1", "-o", "p.safetensors"
+    )
     assert ran.code == 0
     assert "p.safetensors: wce-s2bl (seed 0, λ 1, ν 0.001, acts by epsilon=0.1), linear policy over" in ran.stderr
     again = command_lines(read_policy("p.safetensors").policy.lineage)[-1].split()

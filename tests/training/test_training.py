@@ -175,7 +175,7 @@ def test_learned_policy_on_the_sample_beats_its_logging_policy(run: Callable[...
     """The logging policy draws right in about a quarter of the rows."""
     assert run("make-logs", "--tau", 10, "--epochs", 2, "-o", "logs.parquet").code == 0
     assert run("mask", "--rho", 0.1, "logs.parquet", "-o", "masked.parquet").code == 0
-    assert run("train", "--epochs", 5, "masked.parquet", "-o", "p.safetensors").code == 0
+    assert run("train", "--method", "wce-s2bl", "--epochs", 5, "masked.parquet", "-o", "p.safetensors").code == 0
     with open_logs([str(tmp_path / "logs.parquet")]) as log:
         rows = log.read()
     test = rows.take(rows.is_test)
@@ -186,7 +186,7 @@ def test_learned_policy_on_the_sample_beats_its_logging_policy(run: Callable[...
 
 def test_log_that_another_tool_made_is_learned_from(run: Callable[..., Any], write_plain: Any, tmp_path: Path) -> None:
     path = write_plain(tmp_path / "plain.parquet")
-    ran = run("train", path, "--epochs", 2, "--quiet", "-o", "p.safetensors")
+    ran = run("train", path, "--method", "wce-s2bl", "--epochs", 2, "--quiet", "-o", "p.safetensors")
     assert (ran.code, ran.stderr) == (0, "")
     policy = read_policy(str(tmp_path / "p.safetensors")).policy
     assert policy.network == NetworkSpec("linear", ContextSpec("float32", (2,)), 2)
@@ -241,7 +241,9 @@ def test_log_of_test_rows_alone_is_refused(tmp_path: Path) -> None:
 def test_divergence_is_told_and_nothing_is_written(run: Callable[..., Any], tmp_path: Path) -> None:
     log = _log(tmp_path / "log.parquet", blobs())
     deep = ("--model", "mlp", "--hidden", ",".join(["64"] * 12))
-    ran = run("train", log, *deep, "--lr", 1000, "--epochs", 3, "--quiet", "-o", "p.safetensors")
+    ran = run(
+        "train", log, "--method", "wce-s2bl", *deep, "--lr", 1000, "--epochs", 3, "--quiet", "-o", "p.safetensors"
+    )
     assert (ran.code, ran.stdout) == (2, "")
     assert ran.stderr == (
         "s2bl: the loss became nan in epoch 1: use a smaller --lr than 1000, "
@@ -376,7 +378,13 @@ def test_progress_counts_epochs(
 # --- settings ---
 
 
-@pytest.mark.parametrize("method", METHODS)
+def test_settings_of_auto_are_open_until_a_method_is_chosen() -> None:
+    settings = TrainSettings(method="auto", epochs=7)
+    assert (settings.name, settings.model, settings.epochs, settings.lr) == ("auto", None, 7, None)
+    assert replace(settings) == settings
+
+
+@pytest.mark.parametrize("method", [name for name in METHODS if name != "auto"])
 def test_method_resolves_to_its_parts_and_back(method: str) -> None:
     settings = TrainSettings(method=method)
     assert settings.name == method
