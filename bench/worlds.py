@@ -92,7 +92,7 @@ def write_log(draw: Draw, target: Path, world: str, seed: int) -> None:
 # --- contenders ---
 
 PEERS = ("ridge", "boosted-trees", "ipw-classifier", "vw-mtr", "vw-dr")
-METHODS = ("tips", "banditnet", "wce-s2bl", "cce-s2bl", "q-learning")
+METHODS = ("default", "dm-s2bl", "tips", "banditnet", "wce-s2bl", "cce-s2bl", "q-learning")
 REFERENCE = "logging-argmax"  # the true logging policy's likeliest action, which is not a learner
 PEER_PROGRAM = Path(__file__).parent / "peer_learners.py"
 
@@ -148,13 +148,14 @@ def policy_actions(
     """The likeliest action of each row, and the probabilities by which the policy acts: (rows, actions)."""
     import torch
 
+    from s2bl_cli.policies.acting import action_probabilities
     from s2bl_cli.policies.network import network_from
 
     loaded = read_policy(str(policy)).policy
     network = network_from(loaded.network, loaded.tensors, str(policy))
     with torch.no_grad():
-        pi = torch.cat([torch.softmax(network(part), 1) for part in torch.from_numpy(contexts).split(4096)])
-    return pi.argmax(1).numpy(), pi.numpy()
+        logits = torch.cat([network(part) for part in torch.from_numpy(contexts).split(4096)])
+    return logits.argmax(1).numpy(), action_probabilities(logits, loaded.acts).numpy()
 
 
 def run_contender(name: str, draw: Draw, folder: Path, seed: int) -> Outcome:
