@@ -200,7 +200,8 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
         return "missing-ratio"
     if len(methods) > 1 and set(regulariser_pairs(methods)) == set(methods):
         return "regulariser-only"
-    return "full" if is_of_one_experiment and scores["model"].n_unique() > 1 else "main"
+    # A policy of another tool has no model; it stays in the rows of ours.
+    return "full" if is_of_one_experiment and scores["model"].drop_nulls().n_unique() > 1 else "main"
 
 
 def make_claims(frame: pl.DataFrame, name: str, request: ReportRequest) -> list[Verdict]:

@@ -14,11 +14,11 @@ _LINEAR_METHODS = f"{_OF_PAPER},b-crm,wnll-lpr,tips,banditnet,q-learning,{_OURS}
 _DEEP_METHODS = f"{_OF_PAPER},banditnet,cce-s2bl"
 
 _GRID: dict[str, Any] = {"tau": _TAU, "rho": _RHO, "seeds": _SEEDS, "lam": _LAM}
-_LINEAR = {**_GRID, "model": "linear", "methods": _LINEAR_METHODS}
-_DEEP = {**_GRID, "model": "resnet-v2", "methods": _DEEP_METHODS}
+_LINEAR = {**_GRID, "model": "linear", "methods": _LINEAR_METHODS, "folds": 2}
+_DEEP = {**_GRID, "model": "resnet-v2", "methods": _DEEP_METHODS, "holdout": 0.2}
 _REGULARISER_ONLY = {**_DEEP, "rho": "0.1", "methods": "wce-s2bl,wce-only,kl-s2bl,kl-only"}
 _MISSING_RATIO = {
-    "tau": "10", "missing": "0,1000,4000,9000,24000", "seeds": _SEEDS, "lam": _LAM, "model": "linear",
+    "tau": "10", "missing": "0,1000,4000,9000,24000", "seeds": _SEEDS, "lam": _LAM, "folds": 2, "model": "linear",
     "methods": "wce-s2bl,kl-s2bl,cce-s2bl,dm-s2bl",
 }  # fmt: skip
 

@@ -50,9 +50,10 @@ def write_record(folder: str, job: Job, record: Record) -> None:
         file.write(text.encode() + b"\n")
 
 
-def has_outputs(folder: str, job: Job) -> bool:
-    return all(os.path.exists(os.path.join(folder, output)) for output in job.outputs)
-
-
 def is_finished(folder: str, job: Job, record: Record | None) -> bool:
-    return record is not None and record.state == FINISHED and record.digest == job.digest and has_outputs(folder, job)
+    return (
+        record is not None
+        and record.state == FINISHED
+        and record.digest == job.digest
+        and all(os.path.exists(os.path.join(folder, output)) for output in job.outputs)
+    )

@@ -16,7 +16,7 @@ from s2bl_cli.contract.atomic import DISK_FULL
 from s2bl_cli.errors import OutputError, RunError, one_line
 from s2bl_cli.sweeping.executors import Executor
 from s2bl_cli.sweeping.plan import Job, Plan, Task
-from s2bl_cli.sweeping.records import FINISHED, Record, has_outputs, is_finished, read_record
+from s2bl_cli.sweeping.records import FINISHED, Record, is_finished, read_record
 from s2bl_cli.sweeping.worker import Outcome
 
 _LOCK = ".sweep.lock"
@@ -63,9 +63,8 @@ class Progress:
 
     def _is_of_others(self, job: Job) -> bool:
         record = self.records[job.name]
-        if record is None:
-            return any(os.path.exists(os.path.join(self.folder, output)) for output in job.outputs)
-        return record.digest != job.digest and record.state == FINISHED and has_outputs(self.folder, job)
+        is_other = record is None or (record.digest != job.digest and record.state == FINISHED)
+        return is_other and any(os.path.exists(os.path.join(self.folder, output)) for output in job.outputs)
 
 
 @dataclass

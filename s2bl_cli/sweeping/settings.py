@@ -35,6 +35,9 @@ _DEFAULTS: dict[str, Any] = {
     "seeds": "0,1,2",
     "select": "snips",
 }
+_EXCLUDED = {
+    "rho": ("known", "missing"), "known": ("rho",), "missing": ("rho",), "folds": ("holdout",), "holdout": ("folds",),
+}  # fmt: skip
 _LABELLED_METRICS, _UNLABELLED_METRICS = "labels", "empirical-ips"
 
 
@@ -183,10 +186,10 @@ class SweepSettings:
 
     def _fill_in(self) -> None:
         preset = dict(PRESETS[self.preset]) if self.preset is not None else {}
-        if self.rho is not None:
-            preset = {name: value for name, value in preset.items() if name not in ("known", "missing")}
-        if self.known is not None or self.missing is not None:
-            preset.pop("rho", None)
+        # What excludes an option that is given is not taken from the preset.
+        for option, excluded in _EXCLUDED.items():
+            if getattr(self, option) is not None:
+                preset = {name: value for name, value in preset.items() if name not in excluded}
         names = {f.name for f in fields(self)}
         given = {name: text for name, text in preset.items() if name not in names}
         object.__setattr__(self, "hyperparameters", {**given, **self.hyperparameters})
