@@ -22,7 +22,7 @@ _SAME_ACCURACY = 0.01  # of logging policies: within one percentage point
 
 
 def differences(ours: pl.DataFrame, published: Mapping[str, Any], accuracies: tuple[float, float] | None) -> list[str]:
-    """What differs, in words. `ours`: the runs of a cell; `accuracies`: of the logging policies, ours and theirs."""
+    """One phrase per difference. `ours`: the runs of a cell; `accuracies`: of the logging policies, ours and theirs."""
     dataset, model = published["dataset"], published["model"]
     if dataset not in _ROWS or model not in _TRAINING:
         return []

@@ -258,7 +258,7 @@ def _cores() -> int:
 
 @dataclass(frozen=True)
 class SweepRunSettings:
-    """Where the data are and where the cells run. These settings do not change the scores."""
+    """The place of the data and of the processes. These settings do not change the scores."""
 
     data_dir: str | None = setting(None, "Folder of the dataset files", recorded=False, metavar="FOLDER", panel=COMMON)
     download: bool = setting(False, "Download missing files into --data-dir", recorded=False)
@@ -276,7 +276,7 @@ class SweepRunSettings:
         "auto", "Device; auto: a GPU if there is one", choices=lambda: ("auto", "cpu", "cuda", "mps"), recorded=False
     )
     executor: str = setting(
-        "local", "Where the cells run: on this machine, or on a Ray cluster", choices=lambda: ("local", "ray"),
+        "local", "Run the cells on this machine or on a Ray cluster", choices=lambda: ("local", "ray"),
         recorded=False,
     )  # fmt: skip
     address: str | None = setting(

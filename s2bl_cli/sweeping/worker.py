@@ -30,7 +30,7 @@ _SIGNALLED = 128  # exit codes from here on say that a signal stopped the comman
 
 @dataclass(frozen=True)
 class Outcome:
-    """What became of a task. Neither finished nor failed: it was stopped, and runs again the next time."""
+    """The outcome of a task. Neither finished nor failed: it was stopped, and runs again the next time."""
 
     finished: tuple[str, ...] = ()  # names of jobs
     failed: str | None = None  # the name of the job
