@@ -75,7 +75,7 @@ def sweep(
     console.say(
         f"{counted(cells, 'cell')} of {counted(seeds, 'seed')}, {cells * seeds:,} policies; {cells - left:,} finished, "
         f"{left:,} to run: {counted(sum(len(task.jobs) for task in remaining), 'command')} in about "
-        f"{_duration(seconds)} with {counted(run.slots, 'process', 'processes')}"
+        f"{_duration(seconds)} with {counted(run.slots, 'process', 'processes')} of a machine like this"
     )
     if dry_run:
         for task in remaining:

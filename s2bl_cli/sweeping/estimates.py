@@ -12,7 +12,7 @@ from s2bl_cli.sweeping.settings import SweepSettings
 from s2bl_cli.training.settings import TrainSettings
 
 _START_SECONDS = 1.5  # imports torch
-_MULTIPLICATIONS_PER_SECOND = 5e9
+_MULTIPLICATIONS_PER_SECOND = 5e10
 _RESNET_IMAGES_PER_SECOND = 1200.0  # of width 16, training
 _STEP_SECONDS = 4e-4  # what a step takes besides its products
 
@@ -53,7 +53,8 @@ def _option(job: Job, name: str) -> str | None:
 
 
 def _seconds(job: Job, settings: SweepSettings) -> float:
-    dataset = next((name for name in settings.datasets if job.name.partition("/")[2].startswith(name)), "")
+    stem = job.name.partition("/")[2]
+    dataset = next((name for name in settings.datasets if f"{stem}-".startswith(f"{name}-")), "")
     rows, features = _SIZES.get(dataset, _UNKNOWN)
     features = features if settings.features is None else _PRETRAINED_FEATURES
     rows = min(rows, settings.limit or rows)
@@ -71,7 +72,7 @@ def _train_seconds(job: Job, settings: SweepSettings, rows: int, weights: int) -
     model, method = _option(job, "--model") or "linear", _option(job, "--method")
     declared = TrainSettings(method=method, model=model)
     if declared.learner != GRADIENT_LEARNER:
-        return 5 + rows / 6_000
+        return 5 + rows / 1_500
     epochs = int(_option(job, "--epochs") or (60 if "--preset paper" in settings.train_options else declared.epochs))
     grid = 1
     for name, text in settings.hyperparameters.items():

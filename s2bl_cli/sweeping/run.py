@@ -22,7 +22,7 @@ from s2bl_cli.sweeping.worker import Outcome
 _LOCK = ".sweep.lock"
 _SECONDS_FOR_LOCK = 20.0
 _LOOK_EVERY_SECONDS = 0.5
-_NAMED = 3  # running cells in the view, and reasons in a message
+_NAMED = 3  # reasons in a message
 
 
 @dataclass(frozen=True)
@@ -142,6 +142,7 @@ def run_sweep(progress: Progress, executor: Executor, console: Console) -> Sweep
                 _show(advance, result, running)
     except BaseException:
         executor.stop()
+        console.warn("stopped; to continue, run the same command")
         raise
     executor.stop()
     result.not_run = waiting
@@ -161,10 +162,8 @@ def _note(task: Task, outcome: Outcome, result: SweepResult, console: Console) -
 
 
 def _show(advance: Callable[[int, str], None], result: SweepResult, running: list[Task]) -> None:
-    names = [task.name for task in running]
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     failed = f", {len(result.failed)} failed" if result.failed else ""
-    advance(len(result.finished) + len(result.failed), f"running {', '.join(names[:_NAMED])}{more}{failed}")
+    advance(len(result.finished) + len(result.failed), f"{len(running)} running{failed}")
 
 
 def make_folders(folder: str, plan: Plan) -> None:

@@ -3,6 +3,7 @@
 import json
 import os
 import random
+import shlex
 import signal
 import subprocess
 import sys
@@ -16,10 +17,12 @@ import pyarrow.parquet as pq
 import pytest
 
 from s2bl_cli.console import Console
+from s2bl_cli.sweeping.executors.process import run_request
 from s2bl_cli.sweeping.plan import Plan, Task, make_plan
+from s2bl_cli.sweeping.records import read_record
 from s2bl_cli.sweeping.run import Progress, locked, run_sweep
 from s2bl_cli.sweeping.settings import SweepRunSettings, SweepSettings
-from s2bl_cli.sweeping.worker import Outcome
+from s2bl_cli.sweeping.worker import Outcome, encode_request
 
 TINY = ("--limit", 300, "--rho", 0.5, "--make-logs-options", "--epochs 1", "--train-options", "--epochs 1")
 GRID = (*TINY, "--methods", "wce-s2bl,tips", "--seeds", "0,1", "--lam", "0.1,1", "--workers", 2)
@@ -67,10 +70,9 @@ def test_commands_by_hand_give_the_same_bytes(unbroken: Path, run: Run, tmp_path
     for folder in ("logs", "masked", "policies", "scores"):
         (tmp_path / "by-hand" / folder).mkdir(parents=True)
     for line in printed:
-        done = subprocess.run(
-            [sys.executable, "-m", "s2bl_cli", *line.replace("'", "").split()[1:]], cwd=tmp_path, capture_output=True
-        )
-        assert done.returncode == 0, done.stderr
+        words = shlex.split(line)[1:]
+        ran = run(*words, *([] if words[0] == "mask" else ["--threads", 1]))
+        assert ran.code == 0, ran.stderr
     for path in (tmp_path / "by-hand").rglob("*.*"):
         assert path.read_bytes() == (unbroken / path.relative_to(tmp_path / "by-hand")).read_bytes(), path
 
@@ -277,9 +279,38 @@ def test_killed_sweeps_end_like_an_unbroken_one(unbroken: Path, tmp_path: Path) 
 
 def test_ctrl_c_ends_all_processes(tmp_path: Path) -> None:
     folder = tmp_path / "runs"
-    process = subprocess.Popen(command(folder), stderr=subprocess.PIPE)
+    process = subprocess.Popen(command(folder), stderr=subprocess.PIPE, text=True)
     wait_for_jobs(process, folder, 1)
     process.send_signal(signal.SIGINT)
-    assert process.wait(60) == 130
+    _, printed = process.communicate(timeout=60)
+    assert process.returncode == 130
+    assert printed.endswith("warning: stopped; to continue, run the same command\n")
     with locked(str(folder)):  # its processes are gone: they would hold the lock
         assert [record["state"] for record in records(folder).values()] in (["started"], ["finished"])
+
+
+def test_a_process_ends_with_its_sweep(tmp_path: Path) -> None:
+    """However the sweep ends, its end of the pipe on stdin is closed."""
+    task = make_plan(SweepSettings(make_logs_options="--epochs 100000"), SweepRunSettings(workers=1)).tasks[0]
+    (tmp_path / "logs").mkdir()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "s2bl_cli.sweeping.worker", encode_request(str(tmp_path), task)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
+    wait_for_jobs(process, tmp_path, 1)
+    assert process.poll() is None
+    process.communicate(timeout=60)  # closes the pipe
+    assert process.returncode == -signal.SIGKILL
+    assert read_record(str(tmp_path), task.jobs[0]).state == "started"  # type: ignore[union-attr]
+
+
+def test_a_crash_is_a_failure_with_a_reason(tmp_path: Path) -> None:
+    outcome = run_request("not a request", "logs/x")
+    assert outcome.failed == "logs/x"
+    assert outcome.reason is not None
+    assert outcome.reason.startswith("its process ended with exit code 1: json.decoder.JSONDecodeError")
+    killed = run_request(
+        encode_request(str(tmp_path), plan_of().tasks[0]), "logs/x", started=lambda process: process.kill()
+    )
+    assert killed.reason == "its process was killed; if memory ran out, use fewer --workers"

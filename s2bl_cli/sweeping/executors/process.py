@@ -22,6 +22,18 @@ def run_request(
     kept_open: tuple[int, ...] = (),
 ) -> Outcome:
     """`started` gets the process; `kept_open` are files that it keeps open, such as a lock."""
+    try:
+        return _run(request, first_job, started, kept_open)
+    except OSError as error:  # the system has no room for another process
+        return Outcome((), first_job, f"its process could not be started: {one_line(error.strerror or error)}")
+
+
+def _run(
+    request: str,
+    first_job: str,
+    started: Callable[["subprocess.Popen[bytes]"], None],
+    kept_open: tuple[int, ...],
+) -> Outcome:
     with tempfile.TemporaryFile() as errors:
         # A session of its own: Ctrl-C reaches only the sweep, which then stops its processes in order.
         process = subprocess.Popen(
