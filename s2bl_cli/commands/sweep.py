@@ -68,7 +68,7 @@ def sweep(
     remaining = progress.remaining
     cells = sum(task.is_cell for task in plan.tasks)
     left = sum(task.is_cell for task in remaining)
-    seeds = len(settings.seeds.split(","))
+    seeds = len(settings.seed_list)
     if not force:
         progress.check_replaceable()
     seconds = seconds_of(remaining, progress, settings, run.slots)

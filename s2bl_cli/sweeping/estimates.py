@@ -77,7 +77,7 @@ def _train_seconds(job: Job, settings: SweepSettings, rows: int, weights: int) -
     grid = 1
     for name, text in settings.hyperparameters.items():
         grid *= len(declared.declared[name].points(text)) if name in declared.declared else 1
-    policies = len(settings.seeds.split(",")) * (grid * (settings.folds or 1) + (1 if settings.folds else 0))
+    policies = len(settings.seed_list) * (grid * (settings.folds or 1) + (1 if settings.folds else 0))
     if declared.deep:
         return epochs * rows * policies / _RESNET_IMAGES_PER_SECOND
     steps = epochs * max(1, rows // declared.batch_size)

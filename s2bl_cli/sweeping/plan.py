@@ -14,6 +14,7 @@ import hashlib
 import json
 import os
 import shlex
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -92,7 +93,12 @@ class Plan:
 
 
 def make_plan(settings: SweepSettings, run: SweepRunSettings) -> Plan:
-    return Plan(tuple(_Planner(settings, run).tasks()))
+    plan = Plan(tuple(_Planner(settings, run).tasks()))
+    names = Counter(job.name for job in plan.jobs)
+    same = [name for name, count in names.items() if count > 1]
+    if same:
+        raise SettingError(f"--dataset has two files of one name, which would both make {same[0]}: rename one of them")
+    return plan
 
 
 @dataclass(frozen=True)
@@ -159,7 +165,7 @@ class _Planner:
         return _job(name, ["mask", *words, _in_folder(log.outputs[0])], outputs=[output], output=output, needs=[log])
 
     def _cell(self, dataset: str, log: Job, mask: Job, model: str, method: str) -> Task:
-        settings, seeds = self.settings, [int(seed) for seed in numbers_in(self.settings.seeds)]
+        settings, seeds = self.settings, self.settings.seed_list
         name = f"{_stem(mask)}-{model}-{method}"
         stem = f"policies/{name}"
         policies = [f"{stem}-seed{seed}.safetensors" for seed in seeds]

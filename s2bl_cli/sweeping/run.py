@@ -9,14 +9,14 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from s2bl_cli.console import Console, counted
 from s2bl_cli.contract.atomic import DISK_FULL
 from s2bl_cli.errors import OutputError, RunError, one_line
 from s2bl_cli.sweeping.executors import Executor
 from s2bl_cli.sweeping.plan import Job, Plan, Task
-from s2bl_cli.sweeping.records import FINISHED, Record, is_finished, read_record
+from s2bl_cli.sweeping.records import FAILED, FINISHED, STARTED, Record, is_finished, read_record, write_record
 from s2bl_cli.sweeping.worker import Outcome
 
 _LOCK = ".sweep.lock"
@@ -138,6 +138,7 @@ def run_sweep(progress: Progress, executor: Executor, console: Console) -> Sweep
                     running.remove(task)
                     missing -= set(outcome.finished)
                     _note(task, outcome, result, console)
+                    _record_crash(progress.folder, task, outcome)
                     ended = ended or DISK_FULL in (outcome.reason or "")
                 _show(advance, result, running)
     except BaseException:
@@ -159,6 +160,16 @@ def _note(task: Task, outcome: Outcome, result: SweepResult, console: Console) -
         result.finished.append(task.name)
     else:
         result.failed[task.name] = "its process was stopped from outside"
+
+
+def _record_crash(folder: str, task: Task, outcome: Outcome) -> None:
+    """A process that crashed could not record the reason."""
+    if outcome.reason is not None:
+        for job in task.jobs:
+            record = read_record(folder, job)
+            if record is not None and record.state == STARTED:
+                with contextlib.suppress(OutputError):  # the message at the end has the reason too
+                    write_record(folder, job, replace(record, state=FAILED, reason=outcome.reason))
 
 
 def _show(advance: Callable[[int, str], None], result: SweepResult, running: list[Task]) -> None:

@@ -234,6 +234,10 @@ class SweepSettings:
     def method_list(self) -> tuple[str, ...]:
         return tuple(METHODS) if self.methods == ALL_METHODS else _words(self.methods)
 
+    @property
+    def seed_list(self) -> tuple[int, ...]:
+        return tuple(int(seed) for seed in numbers_in(self.seeds))
+
     def metrics_of(self, dataset: str) -> str:
         return self.metrics or (_UNLABELLED_METRICS if dataset == "kuairec" else _LABELLED_METRICS)
 

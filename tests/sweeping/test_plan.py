@@ -9,6 +9,7 @@ import pytest
 
 from s2bl_cli.commands.options import check_words
 from s2bl_cli.commands.sweep import _STAGES
+from s2bl_cli.errors import SettingError
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.reporting.against import model_class
 from s2bl_cli.reporting.published import paper
@@ -86,6 +87,8 @@ def test_a_table_is_known_by_its_content(tmp_path: Path, monkeypatch: pytest.Mon
         assert str(tmp_path / folder / "my.csv") in log.words
         digests.append(log.digest)
     assert digests[0] == digests[1] != digests[2]
+    with pytest.raises(SettingError, match="--dataset has two files of one name, which would both make logs/my-tau10"):
+        plan_of(dataset="a/my.csv,b/my.csv")
 
 
 def test_workers_divide_the_cores(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ import json
 import os
 import random
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -19,7 +20,7 @@ import pytest
 from s2bl_cli.console import Console
 from s2bl_cli.sweeping.executors.process import run_request
 from s2bl_cli.sweeping.plan import Plan, Task, make_plan
-from s2bl_cli.sweeping.records import read_record
+from s2bl_cli.sweeping.records import Record, read_record, write_record
 from s2bl_cli.sweeping.run import Progress, locked, run_sweep
 from s2bl_cli.sweeping.settings import SweepRunSettings, SweepSettings
 from s2bl_cli.sweeping.worker import Outcome, encode_request
@@ -51,6 +52,12 @@ def records(folder: Path) -> dict[str, dict[str, Any]]:
 
 def scores(folder: Path) -> dict[str, pa.Table]:
     return {path.name: pq.read_table(path) for path in sorted((folder / "scores").glob("*.parquet"))}
+
+
+def copy_logs(unbroken: Path, folder: Path) -> None:
+    """A folder in which the log and its mask are finished."""
+    for name in ("logs", "masked"):
+        shutil.copytree(unbroken / name, folder / name)
 
 
 # --- files ---
@@ -125,7 +132,8 @@ def test_results_of_other_settings_are_not_replaced_unasked(unbroken: Path, run:
     assert (tmp_path / "logs" / "sample-tau10-limit300.parquet").read_text() == "mine"
 
 
-def test_force_replaces_results_of_other_settings(run: Run, tmp_path: Path) -> None:
+def test_force_replaces_results_of_other_settings(unbroken: Path, run: Run, tmp_path: Path) -> None:
+    copy_logs(unbroken, tmp_path / "runs")
     flags = (*TINY, "--methods", "tips", "--workers", 1)
     assert run("sweep", *flags, "--seeds", "0").code == 0
     (tmp_path / "runs" / "policies" / f"{CELLS[1]}-seed0.checkpoint").write_text("of a training with other settings")
@@ -150,8 +158,9 @@ def test_two_sweeps_do_not_share_a_folder(run: Run, tmp_path: Path, monkeypatch:
 # --- failures ---
 
 
-def test_a_failure_is_recorded_and_the_rest_goes_on(run: Run, tmp_path: Path) -> None:
+def test_a_failure_is_recorded_and_the_rest_goes_on(unbroken: Path, run: Run, tmp_path: Path) -> None:
     """Without feedback, tips has nothing to learn from, and wce-only needs none."""
+    copy_logs(unbroken, tmp_path / "runs")
     flags = (*TINY, "--rho", 0, "--methods", "tips,wce-only", "--seeds", "0", "--workers", 1)
     ran = run("sweep", *flags)
     reason = (
@@ -215,6 +224,22 @@ def test_full_disk_ends_the_sweep(tmp_path: Path) -> None:
     assert result.message(plan) == (f"1 of 2 cells failed, 1 cell not run: {reason} (run the same command to continue)")
 
 
+def test_a_crash_is_recorded(tmp_path: Path) -> None:
+    """Its process could not write the reason."""
+    plan, folder = plan_of(), str(tmp_path)
+    job = plan.tasks[0].jobs[0]
+    (tmp_path / "logs").mkdir()
+    write_record(folder, job, Record("started", job.digest, "s2bl make-logs"))
+    executor = FakeExecutor([Outcome((), job.name, "its process was killed")])
+    result = run_sweep(Progress.read(plan, folder), executor, Console(quiet=True))
+    assert result.message(plan) == (
+        "1 log failed, 2 cells not run: its process was killed (run the same command to continue)"
+    )
+    assert records(tmp_path)[f"{job.name}.json"] | {"digest": ""} == {
+        "state": "failed", "digest": "", "command": "s2bl make-logs", "starts": 1, "reason": "its process was killed",
+    }  # fmt: skip
+
+
 def test_a_stop_ends_all_processes(tmp_path: Path) -> None:
     executor = FakeExecutor([KeyboardInterrupt()])
     with pytest.raises(KeyboardInterrupt):
@@ -222,8 +247,9 @@ def test_a_stop_ends_all_processes(tmp_path: Path) -> None:
     assert executor.is_stopped
 
 
-def test_a_full_device_loses_nothing(run: Run, tmp_path: Path, full_device: str) -> None:
+def test_a_full_device_loses_nothing(unbroken: Path, run: Run, tmp_path: Path, full_device: str) -> None:
     """The scores of one cell cannot be written; its policies stay, and the next run only evaluates."""
+    copy_logs(unbroken, tmp_path / "runs")
     flags = (*TINY, "--methods", "tips", "--seeds", "0", "--workers", 1)
     (tmp_path / "runs" / "scores").mkdir(parents=True)
     target = tmp_path / "runs" / "scores" / f"{CELLS[1]}.parquet"
