@@ -1,5 +1,6 @@
 # make demo         install into .venv, then run the whole pipeline on the embedded sample
 # make test         install into .venv, then run the tests
+# make test-all     the same with the optional extras, whose tests make test skips
 # make check        lint, types, docs, prose, links
 # make docs         write the generated parts of the documentation
 # make bench        measure speed and memory, compared with other tools and lower bounds
@@ -14,12 +15,12 @@ export PYTHON
 
 BIN     := .venv/bin
 UV      := $(BIN)/uv
-PYTEST  := -m pytest -q -n 2
+PYTEST  := -m pytest -q -n 2 -rs
 INSTALL := @sh tools/install.sh
 RESOLVE := $(UV) pip compile pyproject.toml --extra dev --quiet --no-annotate --refresh --upgrade
 NEWEST  := $(RESOLVE) --universal --python-version 3.11 --custom-compile-command 'make lock'
 
-.PHONY: install demo test check docs bench wheel lock test-latest test-oldest clean
+.PHONY: install demo test test-all check docs bench wheel lock test-latest test-oldest clean
 
 install:
 	$(INSTALL) .venv constraints.txt
@@ -28,6 +29,10 @@ demo: install
 	PATH="$(CURDIR)/$(BIN):$$PATH" sh sample_data/demo.sh
 
 test: install
+	$(BIN)/python $(PYTEST)
+
+test-all:
+	$(INSTALL) .venv constraints.txt --editable '.[dev,ray]'
 	$(BIN)/python $(PYTEST)
 
 check: install

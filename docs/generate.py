@@ -40,6 +40,8 @@ from s2bl_cli.registry import (
     Registry,
 )
 from s2bl_cli.settings import COMMON
+from s2bl_cli.sweeping.presets import PRESETS
+from s2bl_cli.sweeping.settings import SweepSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -170,6 +172,17 @@ def _commands(page: Path) -> str:
     return _table(("command", "what it does"), rows)
 
 
+def _presets() -> str:
+    rows = []
+    for name in PRESETS:
+        settings = SweepSettings(preset=name)
+        known = settings.rho if settings.known is None else f"{settings.known} known, {settings.missing} missing"
+        tau = settings.tau if settings.dataset != "kuairec" else ""
+        words = (f"`{name}`", settings.dataset, settings.model, tau, known, settings.methods, settings.seeds)
+        rows.append([word.replace(",", ", ") for word in words])
+    return _table(("preset", "dataset", "model", "τ", "ρ", "methods", "seeds"), rows)
+
+
 PARTS: dict[str, Callable[[Path], str]] = {
     "commands": _commands,
     "datasets": lambda page: _entries(DATASETS),
@@ -190,6 +203,7 @@ PARTS: dict[str, Callable[[Path], str]] = {
     "figures": lambda page: _entries(FIGURES),
     "formats": lambda page: _entries(FORMATS),
     "methods": lambda page: _methods(),
+    "presets": lambda page: _presets(),
     "flags": lambda page: flags(page.stem),
 }
 

@@ -39,6 +39,7 @@ VERBS = Registry(
         "train": Entry("commands.train:train", "Learn policies from logs whose feedback is partly missing."),
         "evaluate": Entry("commands.evaluate:evaluate", "Score policies on logs."),
         "report": Entry("commands.report:report", "Make tables and figures of scores."),
+        "sweep": Entry("commands.sweep:sweep", "Run a grid of experiments: logs, masks, policies and scores."),
         "methods": Entry("commands.methods:methods", "List the methods that train knows, with formula and source."),
         "inspect": Entry("commands.inspect:inspect", "Describe a log, policy, scores or checkpoint file."),
     },

@@ -30,6 +30,7 @@ LAYERS = (
     {"__main__"},
     {"app"},
     {"commands"},
+    {"sweeping"},
     {"reporting", "inspection", "masking", "evaluation", "training", "logging_policy"},
     {"objectives", "metrics"},
     {"reward_models"},

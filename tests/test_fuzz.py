@@ -509,6 +509,7 @@ STARTS = {
     "train": "LOG --method wce-s2bl --epochs 1",
     "evaluate": "POLICY --logs LOG",
     "report": "SCORES",
+    "sweep": "--dry-run",
     "methods": "tips",
     "inspect": "LOG",
 }

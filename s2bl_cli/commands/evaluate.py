@@ -34,6 +34,15 @@ LogsOption = Annotated[
     list[str],
     typer.Option("--logs", help="Log to score on: a file, glob or folder", metavar="LOGS", show_default=False),
 ]
+As = Annotated[
+    str | None,
+    typer.Option(
+        "--as",
+        help="Method, seed and further settings of a file of action probabilities in the tables of report, such as "
+        "method=mine,rho=0.02,seed=0",
+        metavar="NAME=VALUE[,...]",
+    ),
+]
 Output = Annotated[str | None, output_option("scores.parquet", "File to write (.parquet or .csv)")]
 
 
@@ -45,6 +54,7 @@ def evaluate(
     columns: LogColumns,
     test_rows: SplitSettings,
     run: RunSettings,
+    placed_as: As = None,
     output: Output = None,
     force: Force = False,
     quiet: Quiet = False,
@@ -67,14 +77,15 @@ def evaluate(
     console = console_of(quiet=quiet, as_json=json, output=output)
     target = output or "scores.parquet"
     check_output(target, force=force, formats=TABLE_FORMATS)
-    from s2bl_cli.evaluation.candidates import open_candidates
+    from s2bl_cli.evaluation.candidates import open_candidates, parse_place
 
-    with open_candidates(policies, settings.given_act, settings.compare_to) as (candidates, baseline):
+    place = None if placed_as is None else parse_place(placed_as)
+    with open_candidates(policies, settings.given_act, settings.compare_to, place) as (candidates, baseline):
         device = run.start()
         from s2bl_cli.evaluation.evaluate import evaluate_policies  # imports torch: after the quick checks
 
         evaluation, lineage = evaluate_policies(
-            candidates, baseline, logs, columns, test_rows, settings, device, console.progress
+            candidates, baseline, logs, columns, test_rows, settings, device, console.progress, placed_as
         )
     write_scores(evaluation.scores, lineage, target, force=force)
     from s2bl_cli.evaluation.summary import summary_lines

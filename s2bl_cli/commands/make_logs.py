@@ -73,4 +73,4 @@ def make_logs(
     )
     if written.fitting_steps is not None and written.fitting_steps < FEW_STEPS:
         console.say(few_steps(written.fitting_steps))
-    console.summary({"output": target, **facts})
+    console.summary({"output": target, "limit": data.limit, **facts})

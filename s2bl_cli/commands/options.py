@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import inspect
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Annotated, Any, Literal
 
 import typer
@@ -130,20 +130,32 @@ def settings_as_flags(**panels: str) -> Callable[[Callable[..., None]], Callable
                     parameter.replace(annotation=hints[parameter.name], kind=inspect.Parameter.KEYWORD_ONLY)
                 )
 
-        @functools.wraps(command)
-        def with_flags(**values: Any) -> None:
+        def with_settings(values: dict[str, Any]) -> dict[str, Any]:
             for name, group in groups.items():
                 fields = {field.name: _pop_value(field, values) for field in dataclasses.fields(group)}
                 make: Any = getattr(group, "from_options", group)
                 values[name] = make(**fields)
-            command(**values)
+            return values
 
+        @functools.wraps(command)
+        def with_flags(**values: Any) -> None:
+            command(**with_settings(values))
+
+        with_flags.with_settings = with_settings  # type: ignore[attr-defined]
         with_flags.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
         with_flags.__annotations__ = {parameter.name: parameter.annotation for parameter in parameters}
         del with_flags.__wrapped__
         return with_flags
 
     return decorate
+
+
+def check_words(name: str, verb: Callable[..., Any], words: Sequence[str]) -> None:
+    """Parse the words of a command and check its settings, without running it."""
+    single = typer.Typer(add_completion=False)
+    single.command(name)(verb)
+    context = typer.main.get_command(single).make_context(f"s2bl {name}", list(words))
+    verb.with_settings(dict(context.params))  # type: ignore[attr-defined]
 
 
 def _pop_value(field: "dataclasses.Field[Any]", values: dict[str, Any]) -> Any:

@@ -20,6 +20,7 @@ from typing import BinaryIO
 from s2bl_cli.errors import OutputError, one_line
 
 STANDARD_STREAM = "-"
+DISK_FULL = "the disk is full"  # in the message of an output that has no room
 
 _NUMBERS = itertools.count()
 
@@ -149,5 +150,5 @@ def _is_special(path: str) -> bool:
 
 def _reason(error: OSError) -> str:
     if error.errno == errno.ENOSPC:
-        return "the disk is full; free some space, or choose another location with -o"
+        return f"{DISK_FULL}; free some space, or choose another location with -o"
     return one_line(error.strerror or error)

@@ -21,6 +21,9 @@ MAX_DEPTH = 32  # no real chain of commands is this long; also bounds the recurs
 
 DATA_DIR_VARIABLE = "S2BL_DATA_DIR"  # the folder of the data sets' files, for make-logs and printed commands
 
+# Logs and policies; of labelled data, a dataset by name or a table; the weights of a pre-trained network.
+ROLES = ("logs", "policy", "dataset", "table", "weights")
+
 _MAX_WORD = 10_000  # of a command line: a truncated word would change the command
 
 _DATASETS_WITHOUT_FILES = ("sample", "table")  # the first is part of s2bl, the second is an input file
@@ -33,10 +36,11 @@ _DIGEST = re.compile(r"[0-9a-f]{64}")
 class Source:
     """One input file of a step."""
 
-    role: str  # "logs", "policy", "table" for labelled data, or "weights" of a pre-trained network
+    role: str  # one of ROLES
     sha256: str
     name: str | None = None  # base name, for files that s2bl did not make
     step: Step | None = None  # how it was made, for files that s2bl made
+    rows: int | None = None  # of labelled data, train and test rows, before --limit
 
 
 @dataclass(frozen=True)
@@ -86,6 +90,7 @@ def encode_step(step: Step) -> dict[str, Any]:
                 "sha256": source.sha256,
                 "name": source.name,
                 "step": None if source.step is None else encode_step(source.step),
+                **({} if source.rows is None else {"rows": source.rows}),
             }
             for source in step.inputs
         ],
@@ -115,14 +120,15 @@ def decode_step(value: Any, subject: str, depth: int = 0) -> Step:
     for source in inputs:
         if not isinstance(source, dict):
             raise fault("an input is not an object")
-        role, digest, name, step = (source.get(key) for key in ("role", "sha256", "name", "step"))
-        if role not in ("logs", "policy", "table", "weights") or not (
-            isinstance(digest, str) and _DIGEST.fullmatch(digest)
-        ):
+        role, digest, name, step, rows = (source.get(key) for key in ("role", "sha256", "name", "step", "rows"))
+        if role not in ROLES or not (isinstance(digest, str) and _DIGEST.fullmatch(digest)):
             raise fault("an input has no role or no sha256")
         if not (name is None or isinstance(name, str)):
             raise fault("an input's name is not text")
-        sources.append(Source(role, digest, name, None if step is None else decode_step(step, subject, depth + 1)))
+        if not (rows is None or (type(rows) is int and 0 <= rows < 1 << 63)):
+            raise fault("an input's rows are not a whole number")
+        made = None if step is None else decode_step(step, subject, depth + 1)
+        sources.append(Source(role, digest, name, made, rows))
     return Step(command, settings, version, tuple(sources))
 
 

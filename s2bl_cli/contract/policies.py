@@ -3,7 +3,7 @@
     {"kind": "policy", "version": 2, "actions": 10, "context": {"dtype", "shape"},
      "model": "linear", "hidden": [...], "width": 64, "acts": {"kind": "softmax", "temperature": 1.0},
      "training": {"rows": …, "known": …, "sketch": …}, "lineage": {...},
-     "action_names": [...] if the log has them, "asked": {...} if hyperparameters were selected}
+     "action_names": [...] if the log has them, "asked": {...} and "searched": [...] if hyperparameters were selected}
 
 Version 1 had no `acts`: its policies are softmaxes at temperature 1. It had no `sketch` either, which is also missing
 in policies that were not trained on a log.
@@ -66,6 +66,7 @@ class Policy:
     asked: Mapping[str, Any] = field(
         default_factory=dict
     )  # settings as requested, if the lineage has the selected values
+    searched: tuple[tuple[Mapping[str, float | None], float | None], ...] = ()  # candidates with their estimates
     acts: Act = PLAIN
     sketch: RowSketch | None = None  # of the train rows; None if it was not trained on a log
 
@@ -105,6 +106,8 @@ def write_policy(policy: Policy, target: str, *, force: bool) -> None:
         body["action_names"] = list(policy.action_names)
     if policy.asked:
         body["asked"] = dict(policy.asked)
+    if policy.searched:
+        body["searched"] = [{"values": dict(values), "estimate": estimate} for values, estimate in policy.searched]
     document = encode_document(KIND_POLICY, policy.lineage, body)
     write_tensors(policy.tensors, document, target, force=force, formats=POLICY_FORMATS)
 
@@ -157,6 +160,16 @@ def _decode_policy(document: Mapping[str, Any], tensors: Tensors, subject: str) 
         tensors=tensors,
         action_names=action_names(document, actions, subject),
         asked=asked,
+        searched=_decode_searched(document.get("searched", []), subject),
         sketch=decode_sketch(training["sketch"], subject) if "sketch" in training else None,
         acts=PLAIN if document["version"] == 1 else decode_act(document.get("acts"), subject),
     )
+
+
+def _decode_searched(value: Any, subject: str) -> tuple[tuple[dict[str, float | None], float | None], ...]:
+    listed = value if isinstance(value, list) else [None]
+    parts = [(part.get("values"), part.get("estimate")) if isinstance(part, dict) else (None, None) for part in listed]
+    numbers = [n for values, e in parts for n in (e, *(values.values() if isinstance(values, dict) else ["none"]))]
+    if not all(n is None or type(n) in (int, float) for n in numbers):
+        raise ContractError(f"{subject}: searched in its document must be candidates with estimates; train it again")
+    return tuple((values, estimate) for values, estimate in parts if values is not None)

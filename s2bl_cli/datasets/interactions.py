@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from s2bl_cli.contract.context_spec import ContextSpec
+from s2bl_cli.datasets.labelled import arrays_sha256
 
 
 @dataclass(frozen=True)
@@ -38,3 +39,11 @@ class InteractionData:
     @property
     def context(self) -> ContextSpec:
         return ContextSpec("float32", (self.features.shape[1],))
+
+    @property
+    def rows(self) -> int:
+        return len(self.train.item) + len(self.test.item)
+
+    def sha256(self) -> str:
+        parts = [(part.users, part.start, part.item, part.rewarded) for part in (self.train, self.test)]
+        return arrays_sha256(self.features, *(array for part in parts for array in part))

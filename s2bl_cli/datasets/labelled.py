@@ -1,5 +1,6 @@
 """The interface of labelled datasets: contexts and labels of a train and a test split, in batches."""
 
+import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -85,3 +86,19 @@ class LabelledData:
 
     def to_fit(self) -> LabelledPart:
         return self.train
+
+    @property
+    def rows(self) -> int:
+        return len(self.train.label) + len(self.test.label)
+
+    def sha256(self) -> str:
+        return arrays_sha256(self.train.context, self.train.label, self.test.context, self.test.label)
+
+
+def arrays_sha256(*arrays: npt.NDArray[np.generic]) -> str:
+    """A digest of the content of a dataset: the same however its files are packed."""
+    digest = hashlib.sha256()
+    for array in arrays:
+        digest.update(f"{array.dtype.str} {array.shape} ".encode())
+        digest.update(np.ascontiguousarray(array).data)
+    return digest.hexdigest()

@@ -33,6 +33,12 @@ class DatasetSettings:
         panel=COMMON,
     )
     download: bool = setting(False, "Download missing files into --data-dir", recorded=False, panel=COMMON)
+    limit: int | None = setting(
+        None,
+        "Number of train rows to use, stratified by class; test rows in the same proportion (default: all)",
+        rule=Between(1, 1 << 48),
+        panel=COMMON,
+    )
     emnist_split: str = setting("mnist", "Split of EMNIST", choices=lambda: EMNIST_SPLITS)
     watch_ratio: float = setting(2.0, "KuaiRec: smallest watch ratio that counts as a reward", rule=Between(0, 1e6))
     draws: int = setting(5, "KuaiRec: number of logged decisions per user", rule=Between(1, 10_000))

@@ -63,6 +63,7 @@ class TableData:
     labels: list[Any]  # distinct label values; a row's class is the index of its label
     encoder: TableEncoder
     train_rows: int
+    test_rows: int
     notes: tuple[str, ...]
     warnings: tuple[str, ...]
     action_names: tuple[str, ...]
@@ -75,6 +76,10 @@ class TableData:
     @property
     def context(self) -> ContextSpec:
         return ContextSpec("float32", (self.encoder.width,))
+
+    @property
+    def rows(self) -> int:
+        return self.train_rows + self.test_rows
 
     def batches(self, split: str, rows: int) -> Iterator[LabelledBatch]:
         for frame, is_test in _frames(self.source, self.columns):
@@ -158,7 +163,17 @@ def load(settings: DatasetSettings, cost_columns: frozenset[str] = frozenset()) 
         )
         names = ()
     return TableData(
-        settings.short_name, source, columns, labels, encoder, train_rows, tuple(notes), warnings, names, temporary
+        name=settings.short_name,
+        source=source,
+        columns=columns,
+        labels=labels,
+        encoder=encoder,
+        train_rows=train_rows,
+        test_rows=test_rows,
+        notes=tuple(notes),
+        warnings=warnings,
+        action_names=names,
+        temporary=temporary,
     )
 
 

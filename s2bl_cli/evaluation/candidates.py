@@ -2,11 +2,13 @@
 a score that their lineages have: what was trained on which data, and how."""
 
 import hashlib
+import math
 import os
+import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,16 +21,19 @@ from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, read_policy
 from s2bl_cli.contract.probabilities import ProbabilityFile, is_probability_file, open_probabilities
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.contract.settings_text import encode_settings, named_settings, step_settings, train_settings
-from s2bl_cli.errors import ContractError, InputFileError, one_line
+from s2bl_cli.errors import ContractError, InputFileError, SettingError, one_line
 from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.evaluation.settings import LOGGING
-from s2bl_cli.objectives.methods import AUTO, method_name
+from s2bl_cli.objectives.methods import AUTO, METHODS, method_name
 
 UNIFORM = "uniform"  # the policy that draws every action equally often
 NO_BASELINE = "none"  # compares with nothing
 SUPERVISED = "supervised"  # the method of a policy that make-logs fitted to labels
 
 _WORDS = (LOGGING, UNIFORM, STANDARD_STREAM)  # that are not the names of files
+
+_PLACE_NAME = re.compile(r"[a-z][a-z0-9_]*")
+_PLACE_NUMBERS = ("tau", "rho", "known", "missing", "lam")  # that tables compute with
 
 
 @dataclass(frozen=True)
@@ -39,6 +44,7 @@ class Candidate:
     loaded: LoadedPolicy | None = None
     probabilities: ProbabilityFile | None = None
     given_act: Act | None = None  # how it is to act, whatever its file says
+    place: "GridPlace | None" = None  # of another tool's policy
 
     @property
     def acts(self) -> Act:
@@ -65,7 +71,53 @@ class Candidate:
             settings["model"] = settings.get("logs.logging_model")
         settings |= {**_act_settings(self.acts), **(more or {})}
         digest = None if self.probabilities is None else self.source.sha256
-        return _facts(self.name, digest, self.name.removesuffix(".parquet"), settings)
+        place = self.place or GridPlace(None)
+        method = place.method or self.name.removesuffix(".parquet")
+        return _facts(self.name, digest, method, {**settings, **place.settings}, place.seed)
+
+
+@dataclass(frozen=True)
+class GridPlace:
+    """The name and the place in a grid of a policy whose file has no lineage."""
+
+    method: str | None
+    seed: int | None = None
+    settings: Mapping[str, Any] = field(default_factory=dict)  # such as ρ, as in the settings of a score
+
+
+def parse_place(text: str) -> GridPlace:
+    """`method=mine,rho=0.02,seed=0`, the value of `evaluate --as`."""
+    values: dict[str, Any] = {}
+    for part in text.split(","):
+        name, equals, value = part.strip().partition("=")
+        if not equals or not value or not _PLACE_NAME.fullmatch(name) or name in values:
+            raise SettingError(
+                f"--as must be NAME=VALUE with distinct names, such as method=mine,rho=0.02,seed=0, "
+                f"found {one_line(text, 60)!r}"
+            )
+        values[name] = _number(value)
+    method, seed = values.pop("method", None), values.pop("seed", None)
+    if not isinstance(method, str) or method in (*METHODS, LOGGING_POLICY, UNIFORM, SUPERVISED):
+        raise SettingError(
+            f"--as needs a method with a name of its own, such as method=mine, found {one_line(method, 40)}"
+        )
+    if seed is not None and (not isinstance(seed, int) or seed < 0):
+        raise SettingError(f"--as: seed must be a whole number of 0 or more, found {one_line(seed, 40)}")
+    wrong = [name for name in _PLACE_NUMBERS if isinstance(values.get(name, 0), str)]
+    if wrong:
+        raise SettingError(f"--as: {wrong[0]} must be a number, found {one_line(values[wrong[0]], 40)!r}")
+    return GridPlace(method, seed, values)
+
+
+def _number(text: str) -> int | float | str:
+    for kind in (int, float):
+        try:
+            number = kind(text)
+        except ValueError:
+            continue
+        if math.isfinite(number) and abs(number) < 1 << 62:
+            return number
+    return text
 
 
 LOGGING_CANDIDATE = Candidate(LOGGING_POLICY)
@@ -74,12 +126,12 @@ UNIFORM_CANDIDATE = Candidate(UNIFORM)
 
 @contextmanager
 def open_candidates(
-    names: Sequence[str], act: Act | None = None, compare_to: str = LOGGING
+    names: Sequence[str], act: Act | None = None, compare_to: str = LOGGING, place: GridPlace | None = None
 ) -> Iterator[tuple[list[Candidate], Candidate | None]]:
     """The policies by their names, each once, and the logging policy last, whether it was named or not; and the one of
     them that the others are compared with, which is scored even if it was not named.
 
-    `act`: how policies of files are to act, whatever the files say.
+    `act`: how policies of files are to act, whatever the files say. `place`: that of the only file of probabilities.
     """
     paths = [path for name in names for path in _paths(name)]
     baseline = _baseline_path(compare_to, paths)
@@ -88,6 +140,11 @@ def open_candidates(
         files = [path for path in paths if path not in _WORDS]
         shown = dict(zip(files, _distinguishing_names(files), strict=True))
         candidates = {path: _candidate(path, shown.get(path, path), act, stack) for path in paths}
+        if place is not None:
+            others = [path for path, candidate in candidates.items() if candidate.probabilities is not None]
+            if len(others) != 1:
+                raise SettingError(f"--as is for one file of action probabilities, found {len(others)}: give one")
+            candidates[others[0]] = replace(candidates[others[0]], place=place)
         candidates[LOGGING] = LOGGING_CANDIDATE
         yield list(candidates.values()), candidates[baseline[0]] if baseline else None
 

@@ -57,8 +57,10 @@ def evaluate_policies(
     settings: EvaluateSettings,
     device: torch.device,
     progress: Progress,
+    placed_as: str | None = None,
 ) -> tuple[Evaluation, Step]:
-    """Every policy on every log. `baseline`: the candidate that the others are compared with."""
+    """Every policy on every log. `baseline`: the candidate that the others are compared with. `placed_as`: the place
+    in a grid of another tool's policy, for the lineage."""
     evaluation = Evaluation()
     # The logging policy is scored unasked: it is an input only where nothing else is.
     named = [candidate for candidate in candidates if candidate is not LOGGING_CANDIDATE] or [LOGGING_CANDIDATE]
@@ -69,7 +71,7 @@ def evaluate_policies(
             score_on_log(candidates, log, settings, device, progress, evaluation, baseline)
             sources += log.sources
     made_with = {**recorded(settings), "compare-to": recorded_baseline(baseline)}
-    made_with |= recorded_changes(columns) | recorded_changes(split)
+    made_with |= recorded_changes(columns) | recorded_changes(split) | ({} if placed_as is None else {"as": placed_as})
     return evaluation, step_of("evaluate", made_with, tuple(sources))
 
 

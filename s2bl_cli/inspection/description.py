@@ -1,9 +1,11 @@
 """Facts as plain text on stdout, for 80 columns, on a terminal or in a pipe."""
 
+import math
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import astuple
 from itertools import groupby
+from typing import Any
 
 from rich.console import Console
 from rich.table import Table
@@ -153,9 +155,25 @@ def _describe_policy(console: Console, policy: PolicyFacts) -> None:
             "sha256": policy.sha256,
         },
     )
+    _print_candidates(console, policy)
     _heading(console, "Tensors")
     rows = [(tensor.name, tensor.dtype, "×".join(map(str, tensor.shape)) or "one value") for tensor in policy.tensors]
     _print_table(console, ("name", "dtype", "shape"), rows, text=3)
+
+
+def _print_candidates(console: Console, policy: PolicyFacts) -> None:
+    """What the policy was selected from."""
+    if not policy.searched:
+        return
+    how = [f"{name} {policy.asked[name]}" for name in ("folds", "holdout", "select-on") if name in policy.asked]
+    _heading(console, f"Candidates, selected by {', '.join([str(policy.asked.get('select')), *how])}")
+    shown = sorted(policy.searched, key=lambda candidate: -_estimate(candidate))[:MAX_TABLE_ROWS]
+    names = [name for name in shown[0] if any(candidate.get(name) is not None for candidate in shown)]
+    _print_table(console, names, [[_number(candidate.get(name)) for name in names] for candidate in shown], text=0)
+
+
+def _estimate(candidate: Mapping[str, Any]) -> float:
+    return -math.inf if candidate["estimate"] is None else float(candidate["estimate"])
 
 
 def _describe_scores(console: Console, scores: ScoresFacts) -> None:

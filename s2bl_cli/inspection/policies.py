@@ -1,12 +1,13 @@
 """The facts of a policy file, from its arrays, without torch."""
 
 from dataclasses import dataclass
+from typing import Any
 
 from s2bl_cli.contract.context_spec import ContextSpec
 from s2bl_cli.contract.document import KIND_POLICY
 from s2bl_cli.contract.input_files import InputFile
 from s2bl_cli.contract.lineage import command_lines
-from s2bl_cli.contract.policies import read_policy_file
+from s2bl_cli.contract.policies import Policy, read_policy_file
 from s2bl_cli.errors import one_line
 from s2bl_cli.inspection.logs import MAX_LISTED_ACTIONS
 
@@ -38,6 +39,8 @@ class PolicyFacts:
     tensors: list[TensorFacts]
     training_rows: int
     training_known: int
+    asked: dict[str, Any]  # the settings as requested, where one of several was selected
+    searched: list[dict[str, Any]]  # the hyperparameters of each candidate, and its estimate
     lineages: list[list[str]]  # how the file was made, as shell commands
 
 
@@ -62,8 +65,16 @@ def inspect_policy(file: InputFile, version: int | None) -> PolicyFacts:
         ],
         training_rows=policy.training_rows,
         training_known=policy.training_known,
+        asked=_asked(policy),
+        searched=[{**values, "estimate": estimate} for values, estimate in policy.searched],
         lineages=[command_lines(policy.lineage, "policy")],
     )
+
+
+def _asked(policy: Policy) -> dict[str, Any]:
+    """As requested; of a selection without folds also the fraction that was held out by default."""
+    held = policy.lineage.settings.get("holdout")
+    return {**({"holdout": held} if policy.searched and held is not None else {}), **policy.asked}
 
 
 def _is_learned(name: str) -> bool:

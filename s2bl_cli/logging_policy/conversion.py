@@ -10,9 +10,10 @@ from s2bl_cli.console import Console
 from s2bl_cli.contract.atomic import LOG_FORMATS, POLICY_FORMATS, check_output
 from s2bl_cli.contract.input_files import open_input
 from s2bl_cli.contract.lineage import Source, step_of
-from s2bl_cli.contract.policies import LoadedPolicy, read_policy, write_policy
+from s2bl_cli.contract.policies import read_policy, write_policy
 from s2bl_cli.datasets.interactions import InteractionData
 from s2bl_cli.datasets.labelled import LabelledData
+from s2bl_cli.datasets.limiting import limited
 from s2bl_cli.datasets.settings import TABLE, DatasetSettings, cache_folder
 from s2bl_cli.errors import SettingError
 from s2bl_cli.features.extraction import with_features
@@ -59,11 +60,17 @@ def convert(
     cost = cost_of(settings)
     data = _load(data_settings, cost.columns)
     targets.check()  # after the inputs, so that their errors are reported first
-    inputs = _inputs(data_settings, given)
+    inputs: tuple[Source, ...] = () if given is None else (given.source,)
+    dataset = _source(data_settings, data)
+    if data_settings.limit is not None:
+        if isinstance(data, InteractionData):
+            raise SettingError(f"--limit does not apply to {data.name}, whose rows have no class: remove it")
+        data = limited(data, data_settings.limit)
     if feature_settings.features is not None:
         feature_settings = feature_settings.resolved(device.type)
         data, weights = _with_features(data, data_settings, feature_settings, device, console)
         inputs += (weights,)
+    inputs += (dataset,)
     for note in data.notes:
         console.say(note)
     for warning in data.warnings:
@@ -105,12 +112,12 @@ def _with_features(
         return with_features(data, settings, cache_folder(), device, download=data_settings.download, advance=advance)
 
 
-def _inputs(settings: DatasetSettings, given: LoadedPolicy | None) -> tuple[Source, ...]:
-    sources = [] if given is None else [given.source]
+def _source(settings: DatasetSettings, data: Any) -> Source:
+    """The whole dataset as an input in the lineage."""
     if settings.registered_name == TABLE:
         with open_input(settings.dataset) as file:
-            sources.append(Source("table", file.sha256(), file.base_name))
-    return tuple(sources)
+            return Source("table", file.sha256(), file.base_name, rows=data.rows)
+    return Source("dataset", data.sha256(), settings.dataset, rows=data.rows)
 
 
 def _recorded(data: DatasetSettings, features: FeatureSettings, settings: LoggingSettings) -> dict[str, Any]:

@@ -113,16 +113,20 @@ def make_report(names: Sequence[str], request: ReportRequest) -> Report:
 def read_inputs(names: Sequence[str], request: ReportRequest) -> tuple[FigureData, list[Step]]:
     """The content of the files, and the lineages of the scores. The kind of a file is in its document.
 
-    Histories and logs are only for figures. Without figures they are rejected as files of the wrong kind. A file
-    without a document is read as a log of another tool, if the figure is one of logs.
+    Histories and logs are only for figures. Without figures they are rejected as files of the wrong kind, or passed
+    over in a folder, such as that of a sweep. A file without a document is read as a log of another tool, if the
+    figure is one of logs.
     """
     settings = request.settings
     log_kinds = (KIND_LOGS, None) if settings.figure == "propensities" else (KIND_LOGS,)
     with open_inputs(names, folders=True) as files:
         kinds = [(file, (read_document(file) or {}).get("kind")) for file in files]
         histories = [file for file, kind in kinds if request.has_figures and kind == KIND_HISTORY]
-        logs = [file for file, kind in kinds if request.has_figures and kind in log_kinds]
-        others = [file for file in files if file not in (*histories, *logs)]
+        # A folder of a sweep has many logs: they are drawn only if they are asked for.
+        asked = [file for file in files if file.folder is None or settings.figure == "propensities"]
+        logs = [file for file, kind in kinds if request.has_figures and kind in log_kinds and file in asked]
+        passed_over = [file for file, kind in kinds if file.folder is not None and kind in (KIND_LOGS, KIND_HISTORY)]
+        others = [file for file in files if file not in (*histories, *logs, *passed_over)]
         table, lineages = read_scores_files(others) if others else (None, [])
         scores = no_scores() if table is None else selected_scores(table, request.where)
         history = with_settings(read_history_files(histories)[0]) if histories else pl.DataFrame()
@@ -199,7 +203,8 @@ def chosen_table(frame: pl.DataFrame, settings: ReportSettings) -> str:
         return "missing-ratio"
     if len(methods) > 1 and set(regulariser_pairs(methods)) == set(methods):
         return "regulariser-only"
-    return "full" if is_of_one_experiment and scores["model"].n_unique() > 1 else "main"
+    # A policy of another tool has no model; it stays in the rows of ours.
+    return "full" if is_of_one_experiment and scores["model"].drop_nulls().n_unique() > 1 else "main"
 
 
 def make_claims(frame: pl.DataFrame, name: str, request: ReportRequest) -> list[Verdict]:

@@ -17,6 +17,7 @@ from s2bl_cli.objectives.hyperparameters import declared_hyperparameters
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.reporting.quantities import HEALTH, VERDICTS, quantity
 from s2bl_cli.reporting.repetitions import PAIRED, repetitions_of
+from s2bl_cli.reporting.searches import search_notes
 from s2bl_cli.reporting.selection import REFERENCES, is_reference
 from s2bl_cli.reporting.table import Cell, in_words, key_phrase, key_text, row_order
 
@@ -94,7 +95,13 @@ def arranged(frame: pl.DataFrame, keys: Sequence[str], methods: Sequence[str] = 
     table = with_columns(_in_rows(frame, keys), list(dict.fromkeys((*keys, "metric", "label"))), methods)
     column = pl.col("column").cast(pl.Enum(list(table.titles)))
     runs = table.runs.sort([*row_order(keys), column], nulls_last=True, maintain_order=True)
-    notes += [*table.notes, *_outcome_notes(runs, keys), *_mask_notes(runs, keys)]
+    notes += [
+        *table.notes,
+        *_outcome_notes(runs, keys),
+        *search_notes(runs),
+        *_mask_notes(runs, keys),
+        *_limit_notes(runs),
+    ]
     return replace(table, runs=runs, keys=keys, notes=tuple(notes))
 
 
@@ -239,6 +246,17 @@ def _mask_notes(runs: pl.DataFrame, keys: Sequence[str]) -> Iterator[str]:
             yield f"{seeds} seeds on 1 {word}: ± does not include the noise of the {word}."
         else:
             yield f"{seeds} seeds on {masks} {word}s: tests count the {word}s, not the seeds."
+
+
+def _limit_notes(runs: pl.DataFrame) -> Iterator[str]:
+    """Datasets of which only a part was used."""
+    if "logs.limit" in runs.columns:
+        limits = (
+            runs.filter(pl.col("logs.limit").is_not_null()).select("dataset", "logs.limit").unique().sort("dataset")
+        )
+        parts = [f"{key_text(dataset)} {limit:,.0f}" for dataset, limit in limits.rows()]
+        if parts:
+            yield f"Logs of a part of their dataset (make-logs --limit): {_some(parts)}."
 
 
 def _place(runs: pl.DataFrame, keys: Sequence[str]) -> str:

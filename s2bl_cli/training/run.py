@@ -1,7 +1,7 @@
 """One run of `s2bl train`: a log in, policies out. Fit, choose, refit."""
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
@@ -18,7 +18,7 @@ from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
 from s2bl_cli.contract.settings_text import encode_settings, train_settings
 from s2bl_cli.contract.tensor_files import Layout
 from s2bl_cli.errors import ContractError, SettingError
-from s2bl_cli.objectives.hyperparameters import NU
+from s2bl_cli.objectives.hyperparameters import NU, Values
 from s2bl_cli.objectives.methods import GRADIENT_LEARNER
 from s2bl_cli.objectives.terms import FILLED_COSTS, PI0, REWARD_WEIGHT
 from s2bl_cli.policies.network import network_from, policy_layout
@@ -112,7 +112,9 @@ class TrainingRun:
         keeps_tensors = settings.folds is None or settings.chooses_act
         choosing = run if settings.folds is None else replace(run, stage="choosing", keeps_tensors=keeps_tensors)
         results = choosing.fit(learner, data, candidates)
-        selected, estimates = ({}, {}) if settings.select is None else self._selected(data, candidates, results)
+        estimates = {} if settings.select is None else self._estimates(data, candidates, results)
+        selected = {seed: max(by_number, key=by_number.__getitem__) for seed, by_number in estimates.items()}
+        values = {candidate.number: candidate.hyperparameters for candidate in candidates}
         of_folds = list(zip(candidates, results, strict=True))
         if settings.folds is not None:
             candidates = [
@@ -126,8 +128,10 @@ class TrainingRun:
         for candidate, result in zip(candidates, results, strict=True):
             if selected.get(candidate.fold.seed, candidate.number) == candidate.number:
                 act = self._act(candidate, of_folds, data, spec, run.device)
+                of_seed = estimates.get(candidate.fold.seed, {})
                 policy = self._policy(candidate, result, data, spec, act)
-                estimate = estimates.get(candidate.fold.seed)
+                policy = replace(policy, searched=_searched(of_seed, values))
+                estimate = of_seed.get(candidate.number)
                 findings = tuple(self._findings(policy, candidate, result, data, run.device))
                 trained.append(TrainedPolicy(policy, candidate, estimate, result.curve, findings))
         return trained
@@ -151,11 +155,11 @@ class TrainingRun:
         known, learned = data.statistics.known, data.statistics.learned(fold)
         return candidates_of(self.settings, fold, known.c[learned], known.o[learned])
 
-    def _selected(
+    def _estimates(
         self, data: TrainingData, candidates: Sequence[Candidate], results: Sequence[Result]
-    ) -> tuple[dict[int, int], dict[int, float]]:
-        """For each seed the number of the best candidate (the first of equals), and its estimate on all rows that the
-        seed's folds held out. Costs are on the scale of the policy that is kept."""
+    ) -> dict[int, dict[int, float]]:
+        """For each seed, the estimate of each candidate by its number, on all rows that the seed's folds held out.
+        The first of the best is selected. Costs are on the scale of the policy that is kept."""
         held_out: dict[tuple[int, int], list[Any]] = {}  # by seed and number
         for candidate, result in zip(candidates, results, strict=True):
             if result.held_out is not None:
@@ -166,18 +170,17 @@ class TrainingRun:
         scales = {seed: cost_scale(settings, data.statistics, fold) for seed, fold in kept.items()}
         epochs = 1 if settings.patience is None else steps_of(self._suited(data), data.statistics.rows).epochs
         tried = epochs * len({candidate.number for candidate in candidates})
-        selected: dict[int, int] = {}
-        estimates: dict[int, float] = {}
+        estimates: dict[int, dict[int, float]] = {}
         for (seed, number), parts in held_out.items():
             estimate = selector(np.concatenate(parts, axis=1), scales[seed], tried)
-            if estimate > estimates.get(seed, -math.inf):
-                selected[seed], estimates[seed] = number, estimate
-        if len(selected) < len(self.settings.seed_list):
+            estimates.setdefault(seed, {})[number] = estimate if estimate > -math.inf else -math.inf  # also NaN
+        usable = [seed for seed, by_number in estimates.items() if max(by_number.values()) > -math.inf]
+        if len(usable) < len(self.settings.seed_list):
             raise SettingError(
                 f"--select {self.settings.selector}: no held-out row has any weight to select by; hold out more with "
                 f"--holdout"
             )
-        return selected, estimates
+        return estimates
 
     def _act(
         self,
@@ -368,6 +371,11 @@ class TrainingRun:
                 f"--folds",
             ),
         )
+
+
+def _searched(estimates: Mapping[int, float], values: Mapping[int, Values]) -> tuple[tuple[Values, float | None], ...]:
+    """The hyperparameters of each candidate with its estimate; None if no held-out row has any weight."""
+    return tuple((values[n], estimate if math.isfinite(estimate) else None) for n, estimate in estimates.items())
 
 
 def _described(spec: NetworkSpec) -> str:

@@ -110,6 +110,7 @@ BAD_LINEAGES = {
     "inputs an object": ({"inputs": {}}, damaged("inputs are not a list")),
     "an input a word": ({"inputs": ["log"]}, damaged("an input is not an object")),
     "an input's role": ({"inputs": [{**SOURCE, "role": "x"}]}, damaged("an input has no role or no sha256")),
+    "an input's rows": ({"inputs": [{**SOURCE, "rows": -1}]}, damaged("an input's rows are not a whole number")),
     "an input's digest": ({"inputs": [{**SOURCE, "sha256": "0"}]}, damaged("an input has no role or no sha256")),
     "an input's name": ({"inputs": [{**SOURCE, "name": 3}]}, damaged("an input's name is not text")),
     "an input's step": ({"inputs": [{**SOURCE, "step": 3}]}, damaged("a step is not an object")),

@@ -6,14 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import polars as pl
 import pytest
 import torch
 from learning_fixtures import CPU, table_policy
 
+from s2bl_cli.contract.lineage import Source, command_lines
 from s2bl_cli.contract.logs.reading import LogArrays, open_logs
 from s2bl_cli.contract.policies import read_policy
 from s2bl_cli.datasets import sample
 from s2bl_cli.datasets.labelled import LabelledData, LabelledPart
+from s2bl_cli.datasets.limiting import shares
 from s2bl_cli.errors import RunError, SettingError
 from s2bl_cli.logging_policy.facts import LogFacts
 from s2bl_cli.logging_policy.policies import ExploringPolicy, RandomPolicy, UniformPolicy, softmax
@@ -194,7 +197,7 @@ def test_lineage_of_a_reused_policy(make: Callable[..., LogArrays], tmp_path: Pa
     with open_logs([str(tmp_path / "again.parquet")]) as log:
         (step,) = log.lineages
     assert step is not None
-    (source,) = step.inputs
+    source, _ = step.inputs
     assert source.role == "policy"
     assert source.step is not None
     assert (source.step.command, source.step.settings["tau"]) == ("make-logs", 5.0)
@@ -259,6 +262,7 @@ def test_summary(run: Callable[..., Any], tmp_path: Path) -> None:
     assert facts.pop("mean_inverse_propensity_stderr") == pytest.approx(inverse.std() / np.sqrt(ROWS))
     assert facts == {
         "output": "x.parquet",
+        "limit": None,
         "train": ROWS - TEST_ROWS,
         "test": TEST_ROWS,
         "actions": ACTIONS,
@@ -365,6 +369,60 @@ def test_log_and_policy_cannot_be_one_file(run: Callable[..., Any], tmp_path: Pa
         "s2bl: --save-policy and -o must name different files: the policy would overwrite the log\n",
     )
     assert not list(tmp_path.iterdir())
+
+
+# --- a part of the dataset ---
+
+
+def test_shares_of_classes_sum_to_the_limit() -> None:
+    """4 of (5, 3, 2) rows: 2, 1.2 and 0.8, so the last class has the largest remainder."""
+    assert shares(np.array([5, 3, 2]), 4).tolist() == [2, 1, 1]
+    assert shares(np.array([5, 3, 2]), 10).tolist() == [5, 3, 2]
+    assert shares(np.array([1, 1, 1]), 2).tolist() == [1, 1, 0]
+    assert shares(np.array([0, 0]), 0).tolist() == [0, 0]
+
+
+def test_limit_takes_a_stratified_part(
+    run: Callable[..., Any], make: Callable[..., LogArrays], small_sample: LabelledData, tmp_path: Path
+) -> None:
+    ran = run("make-logs", "--limit", 300, "--epochs", 1, "--json", "-o", "part.parquet")
+    assert ran.code == 0, ran.stderr
+    assert json.loads(ran.stdout)["limit"] == 300
+    assert "--limit 300: 300 of 600 train rows and 50 of 100 test rows, stratified by class\n" in ran.stderr
+    with open_logs([str(tmp_path / "part.parquet")]) as log:
+        part = log.read()
+        (step,) = log.lineages
+    whole = np.bincount(small_sample.train.label, minlength=ACTIONS)
+    kept = np.bincount(part.label[~part.is_test], minlength=ACTIONS)  # type: ignore[index]
+    assert np.abs(kept - whole / 2).max() < 1
+    assert (int((~part.is_test).sum()), int(part.is_test.sum())) == (300, 50)
+    # in the order of the dataset, each row with its own label
+    rows = {row.tobytes(): i for i, row in enumerate(small_sample.train.context)}
+    numbers = [rows[row.tobytes()] for row in part.context[~part.is_test]]  # type: ignore[index]
+    assert numbers == sorted(set(numbers))
+    assert np.array_equal(part.label[~part.is_test], small_sample.train.label[numbers])  # type: ignore[index]
+    assert step is not None
+    assert step.settings["limit"] == 300
+    assert step.inputs == (Source("dataset", small_sample.sha256(), "sample", rows=700),)
+    assert "--limit 300" in command_lines(step)[0]
+    assert same(make(), make("--limit", 600))
+
+
+def test_limit_of_a_table_is_streamed(run: Callable[..., Any], tmp_path: Path) -> None:
+    labels = np.arange(1000) % 4 // 3  # a quarter is of class 1
+    pl.DataFrame({"x": np.arange(1000.0), "label": labels, "split": ["train"] * 800 + ["test"] * 200}).write_csv(
+        tmp_path / "t.csv"
+    )
+    ran = run("make-logs", "--dataset", "t.csv", "--limit", 40, "--epochs", 1, "-o", "t.parquet")
+    assert ran.code == 0, ran.stderr
+    with open_logs([str(tmp_path / "t.parquet")]) as log:
+        part = log.read()
+        (step,) = log.lineages
+    assert part.label is not None
+    assert np.bincount(part.label[~part.is_test]).tolist() == [30, 10]
+    assert np.bincount(part.label[part.is_test]).tolist() == [8, 2]
+    assert step is not None
+    assert (step.inputs[0].role, step.inputs[0].rows) == ("table", 1000)
 
 
 # --- inputs before outputs ---

@@ -79,9 +79,13 @@ def test_ours_theirs_and_the_difference(report: Report) -> None:
     assert ran.stdout.startswith("Argmax accuracy in %, ours and the paper's\n")
     assert _rows(ran) == [
         ["dataset", "model", "τ", "ρ", "method", "Ours", "Paper", "Difference"],
-        ["fmnist", "linear", "10", "0.02", "WCE-S2BL", "81.00 ± 1.41", "82.31 ± 0.07", "-1.31"],
+        ["fmnist", "linear", "10", "0.02", "WCE-S2BL ‡", "81.00 ± 1.41", "82.31 ± 0.07", "-1.31"],
         ["fmnist", "linear", "10", "0.02", "Logging policy (sampled)", "28.00", "20.72", "+7.28"],
     ]
+    assert (
+        "‡ Unlike set-ups, fmnist linear: sampled accuracy of the logging policy at τ 10 28.0 % (paper: 20.7 %)."
+        in ran.stdout
+    )
     assert "Paper: Aminian, Behnamnia, Vega, Toni, Shi, Rabiee, Rivasplata and Rodrigues, Semi-supervised" in ran.stdout
 
 
@@ -116,3 +120,50 @@ def test_difference_from_the_paper_beyond_noise_is_marked(report: Report) -> Non
     for values, mark in (((0.80, 0.82), "-1.31"), ((0.749, 0.751), "-7.31 †")):
         scores = [score(value, seed=seed, dataset="fmnist") for seed, value in enumerate(values)]
         assert _rows(report(scores, "--against", "paper", "--significance"))[1][-1] == mark
+
+
+# --- unlike set-ups ---
+
+PAPERS = {
+    "dataset": "fmnist", "known": 1200, "missing": 58_800, "optimizer": "sgd", "lr": 0.0005, "epochs": 60,
+    "batch_size": 128, "schedule": "step", "logs.width": 64, "logs.tau_mode": "train",
+}  # fmt: skip
+LOGGING = {"dataset": "fmnist", "model": "resnet-v1", "metric": "sampled-accuracy"}
+
+
+def _unlike(
+    report: Report, own_logging: float = 0.2072, logging_model: str = "resnet-v1", **changes: Any
+) -> str | None:
+    scores = [score(0.8, **{**PAPERS, **changes}), logging(own_logging, **{**LOGGING, "model": logging_model})]
+    ran = report(scores, "--against", "paper")
+    is_marked = _rows(ran)[1][4].endswith(" ‡")
+    notes = [line for line in ran.stdout.splitlines() if line.startswith("‡")]
+    assert len(notes) == is_marked
+    return notes[0].removeprefix("‡ Unlike set-ups, fmnist linear: ").removesuffix(".") if notes else None
+
+
+def test_the_papers_own_set_up_is_not_marked(report: Report) -> None:
+    assert _unlike(report) is None
+    assert _unlike(report, own_logging=0.215) is None
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"missing": 4800}, "6,000 train rows (paper: 60,000)"),
+        ({"logs.width": 16}, "logging policy resnet-v1 of width 16 (paper: resnet-v1 of width 64)"),
+        ({"logging_model": "linear"}, "logging policy linear (paper: resnet-v1 of width 64)"),
+        ({"logs.tau_mode": "sample"}, "τ applied when drawing (paper: when fitting)"),
+        ({"logs.features": "mobilenet_v2"}, "features of mobilenet_v2 (paper: raw)"),
+        ({"optimizer": "adam", "lr": 0.001}, "trained with optimizer adam, lr 0.001 (paper: optimizer sgd, lr 0.0005)"),
+        ({"own_logging": 0.268}, "sampled accuracy of the logging policy at τ 10 26.8 % (paper: 20.7 %)"),
+    ],
+)
+def test_what_differs_is_said(report: Report, changes: dict[str, Any], words: str) -> None:
+    assert _unlike(report, **changes) == words
+
+
+def test_a_part_of_a_dataset_is_noted(report: Report) -> None:
+    ran = report([score(0.8, **{"logs.limit": 600})])
+    assert "Logs of a part of their dataset (make-logs --limit): sample 600.\n" in ran.stdout
+    assert "part of their dataset" not in report([score(0.8)]).stdout

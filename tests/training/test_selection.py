@@ -466,6 +466,29 @@ def test_policy_says_what_was_asked_where_its_lineage_has_the_outcome(
     assert bool(kept) == bool(asked)
 
 
+@pytest.mark.parametrize("how", [{"holdout": 0.3}, {"folds": 3}])
+def test_policy_keeps_every_candidates_estimate(log: Path, tmp_path: Path, how: dict[str, Any]) -> None:
+    trained = train_all(log, **FEW, lam="0.1,1,10", select="snips", seeds="0,1", **how)
+    for one in trained:
+        by_lam = {values["lam"]: estimate for values, estimate in one.policy.searched}
+        assert list(by_lam) == [0.1, 1, 10]
+        assert one.estimate == max(e for e in by_lam.values() if e is not None)
+        assert one.hyperparameters["lam"] == max(by_lam, key=lambda lam: by_lam[lam] or 0)
+        write_policy(one.policy, str(tmp_path / "p.safetensors"), force=True)
+        assert read_policy(str(tmp_path / "p.safetensors")).policy.searched == one.policy.searched
+    assert trained[0].policy.searched != trained[1].policy.searched
+    (alone,) = train_all(log, **FEW)
+    assert alone.policy.searched == ()
+
+
+def test_strangers_candidates_are_refused(log: Path, tmp_path: Path) -> None:
+    for number, wrong in enumerate([(({"lam": "x"}, 1.0),), (({}, "best"),), (({"lam": [1]}, None),)]):
+        crafted: Any = replace(train(log, **FEW), searched=wrong)  # type: ignore[arg-type]
+        write_policy(crafted, str(tmp_path / f"{number}.safetensors"), force=False)
+        with pytest.raises(ContractError, match="searched in its document must be candidates with estimates"):
+            read_policy(str(tmp_path / f"{number}.safetensors"))
+
+
 def test_strangers_words_for_what_was_asked_are_refused(log: Path, tmp_path: Path) -> None:
     crafted = replace(train(log, **FEW), asked={"lam": {"a": 1}})
     write_policy(crafted, str(tmp_path / "p.safetensors"), force=False)
