@@ -19,15 +19,13 @@ _MOST_COSTS = 1 << 25  # train rows × actions: expected costs in memory, for ea
 
 
 def portfolio(settings: TrainSettings, rows: int, known: int, features: int, actions: int) -> list[TrainSettings]:
-    """One per method and model, the most promising first."""
-    allows_mlp = known >= _LEAST_KNOWN and rows * features <= _MOST_CELLS
-    candidates = []
-    for method in settings.compared:
-        if method.startswith("dr") and rows * actions > _MOST_COSTS and settings.candidates is None:
-            continue
-        models = ("linear", "mlp") if allows_mlp and method in MLP_METHODS else ("linear",)
-        for model in models if settings.model is None else (settings.model,):
-            candidates.append(of_method(settings, method, model))
+    """One per method and model: the most promising first, those that take longest last."""
+    methods = settings.compared
+    if settings.candidates is None and rows * actions > _MOST_COSTS:
+        methods = tuple(method for method in methods if not method.startswith("dr"))
+    candidates = [of_method(settings, method, settings.model or "linear") for method in methods]
+    if settings.model is None and known >= _LEAST_KNOWN and rows * features <= _MOST_CELLS:
+        candidates += [of_method(settings, method, "mlp") for method in methods if method in MLP_METHODS]
     return candidates
 
 
