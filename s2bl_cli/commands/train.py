@@ -17,6 +17,7 @@ from s2bl_cli.commands.options import (
 )
 from s2bl_cli.console import FEW_STEPS, few_steps
 from s2bl_cli.contract.logs.columns import LogColumns, SplitSettings
+from s2bl_cli.objectives.methods import GRADIENT_LEARNER
 from s2bl_cli.policies.run_settings import RunSettings
 from s2bl_cli.training.settings import RunOptions, TrainSettings
 
@@ -48,12 +49,14 @@ def train(
 ) -> None:
     """Learn policies from logs whose feedback is partly missing.
 
-    The default method, WCE-S2BL, is truncated IPS on the rows with feedback plus λ times the weighted cross-entropy on
-    all rows. Only rows of the train split are used, and labels are never read. Several --seeds or several values of a
-    hyperparameter train one policy each; --select keeps the best.
+    By default (--method auto), several methods are compared on rows that they have not learned from, and the best one
+    is trained on all rows. The last line says how much better than the logging policy it is estimated to be. Only rows
+    of the train split are used, and labels are never read. With another method, several values of a hyperparameter
+    train one policy each; --select keeps the best.
 
     Examples:
-    s2bl train logs.parquet -o policy.safetensors
+    s2bl train logs.parquet
+    s2bl train --method wce-s2bl logs.parquet -o policy.safetensors
     s2bl train --reg wce --lam 0.1,1,10 --select snips --folds 5 logs.parquet
     s2bl train --method tips --model mlp --seeds 0,1,2 logs.parquet -o out/
     """
@@ -68,18 +71,18 @@ def train(
     with open_logs(logs, columns) as opened:
         log = split_log(opened, test_rows)
         targets = targets_of(settings, output, log.stem)
-        options.check_history(targets)
+        options.check_tables(targets, compares=settings.chooses_method)
         if output is not None and output.endswith("/"):
             os.makedirs(output, exist_ok=True)
         for target in targets:
             check_output(target, force=force, formats=POLICY_FORMATS)
-        if options.history is not None:
-            check_output(options.history, force=force, formats=TABLE_FORMATS)
+        for table in options.tables.values():
+            check_output(table, force=force, formats=TABLE_FORMATS)
         device = run.start(settings.step_work(log.spec.context.features, log.spec.actions))
         # Imports torch: after the quick checks.
         from s2bl_cli.training.auto_run import AutoRun
         from s2bl_cli.training.learner import Checkpoint
-        from s2bl_cli.training.run import TrainingRun, train_with_checkpoint, write_curves
+        from s2bl_cli.training.run import TrainingRun, train_with_checkpoint, write_comparison, write_curves
 
         checkpoint = Checkpoint(
             None if targets[0] == "-" else f"{targets[0].removesuffix('.safetensors')}.checkpoint",
@@ -98,16 +101,19 @@ def train(
         write_policy(policy.policy, target, force=force)
     if options.history is not None:
         write_curves(trained, targets, settings, options.history, force=force)
+    if options.comparison is not None:
+        write_comparison(trained, options.comparison, force=force)
     checkpoint.remove()
     first = trained[0].policy
     for policy, target in zip(trained, targets, strict=True):
         is_described = len(trained) > 1 or policy.estimate is not None or settings.act is not None
         numbers = f" ({policy.described(settings)})" if is_described else ""
+        model, actions = policy.policy.network.model, policy.policy.network.actions
         if policy.choice is not None:
             console.table(policy.choice.table)
         console.say(
-            f"{shown(target)}: {settings.name}{numbers}, {first.network.model} policy over {first.network.actions} "
-            f"actions, learned from {first.training_rows:,} rows, {first.training_known:,} of them with feedback"
+            f"{shown(target)}: {settings.name}{numbers}, {model} policy over {actions} actions, learned from "
+            f"{first.training_rows:,} rows, {first.training_known:,} of them with feedback"
         )
         if policy.choice is not None:
             console.say(f"{shown(target)}: {policy.choice.conclusion}")
@@ -115,9 +121,10 @@ def train(
         console.say(f"{left_out:,} rows are left out for testing ({test_rows.text}); evaluate scores on them")
     for warning in warnings:
         console.warn(warning)
-    steps = (settings.epochs or 0) * max(1, first.training_rows // settings.batch_size)
-    if steps < FEW_STEPS:
-        console.say(few_steps(steps))
+    if settings.learner == GRADIENT_LEARNER:
+        steps = settings.epochs * max(1, first.training_rows // settings.batch_size)
+        if steps < FEW_STEPS:
+            console.say(few_steps(steps))
     console.summary(
         {
             "outputs": targets,
@@ -134,7 +141,7 @@ def train(
                     **policy.hyperparameters,
                     "estimate": policy.estimate,
                     "act": policy.policy.acts.text,
-                    **({} if policy.choice is None else policy.choice._asdict()),
+                    **({} if policy.choice is None else policy.choice.facts),
                 }
                 for policy, target in zip(trained, targets, strict=True)
             ],
