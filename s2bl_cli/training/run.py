@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from s2bl_cli.console import Console
-from s2bl_cli.contract.acts import Act
+from s2bl_cli.contract.acts import PLAIN, Act
 from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.lineage import Step, step_of
@@ -393,7 +393,9 @@ def write_comparison(trained: Sequence[TrainedPolicy], target: str, *, force: bo
 
 def _comparison_score(trained: TrainedPolicy, choice: Choice, row: dict[str, Any]) -> Score:
     policy, log = trained.policy, trained.policy.lineage.inputs[0]
-    settings = choice.settings.get(row["candidate"], {})
+    settings = dict(choice.settings.get(row["candidate"], {}))
+    if settings:  # as evaluate writes them
+        settings |= {"select-on": None, "act": None if settings["act"] == PLAIN.text else settings["act"]}
     data = data_settings(policy.lineage)
     if settings:
         rows, known = policy.training_rows, policy.training_known
