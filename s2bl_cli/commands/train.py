@@ -56,7 +56,6 @@ def train(
 
     Examples:
     s2bl train logs.parquet
-    s2bl train --method wce-s2bl logs.parquet -o policy.safetensors
     s2bl train --reg wce --lam 0.1,1,10 --select snips --folds 5 logs.parquet
     s2bl train --method tips --model mlp --seeds 0,1,2 logs.parquet -o out/
     """

@@ -125,12 +125,6 @@ class TrainSettings:
         None, "Policy that lpr stays close to (default: one fitted to the logged actions)",
         metavar="POLICY", recorded=False,
     )  # fmt: skip
-    candidates: str | None = setting(
-        None,
-        f"Methods that auto compares, comma-separated (default: {','.join(PORTFOLIO)})",
-        metavar="METHODS",
-        panel=SELECTION,
-    )
     model: str = setting(
         None,
         "Model of the policy (default: linear; auto: linear and mlp)",
@@ -184,6 +178,12 @@ class TrainSettings:
         metavar="INT[,...]",
         many=True,
         panel=COMMON,
+    )
+    candidates: str | None = setting(
+        None,
+        f"Methods that auto compares, comma-separated (default: {','.join(PORTFOLIO)})",
+        metavar="METHODS",
+        panel=SELECTION,
     )
     holdout: float | None = setting(
         None, "Fraction of known rows held out for selection (default: 0.1 with --select or --patience)",

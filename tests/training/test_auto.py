@@ -18,6 +18,7 @@ from s2bl_cli.contract.policies import read_policy
 from s2bl_cli.contract.scores import read_scores
 from s2bl_cli.training.auto_run import AutoRun
 from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.comparison import Comparison
 from s2bl_cli.training.learner import Run as TrainRun
 
 Run = Callable[..., Any]
@@ -157,6 +158,24 @@ def test_policies_of_a_fold_do_not_see_its_feedback(tmp_path: Path, method: str)
     for fold, is_same in ((0, True), (1, False)):
         weights = [results[fold].tensors["body.1.weight"] for results in fitted]
         assert np.array_equal(*weights) == is_same
+
+
+@pytest.mark.parametrize("stream", ["off", "on"])
+def test_clusters_are_held_out_whole(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stream: str) -> None:
+    compared: list[dict[str, Any]] = []
+
+    def comparison(candidates: Any, **columns: Any) -> Comparison:
+        compared.append(columns)
+        return Comparison(candidates, **columns)
+
+    monkeypatch.setattr("s2bl_cli.training.auto_run.Comparison", comparison)
+    write_arrays(tmp_path / "log.parquet", replace(blobs(known=0.5), cluster=np.arange(400) // 8), ACTIONS)
+    assert run("train", "log.parquet", *TWO, "--stream", stream, "-o", "p.safetensors").code == 0
+    (columns,) = compared
+    folds = [set(columns["fold"][columns["cluster"] == cluster]) for cluster in np.unique(columns["cluster"])]
+    assert len(folds) < 50
+    assert {len(fold) for fold in folds} == {1}
+    assert len(set.union(*folds)) == 5
 
 
 def test_comparison_is_a_scores_file(run: Run, log: Path) -> None:
