@@ -11,7 +11,8 @@ from documented import check_examples, examples_of, fences_of, run_command, sect
 from repository import ROOT
 
 PAGES = ("make-logs", "mask", "train", "evaluate", "report", "inspect", "methods", "contract")
-INTERRUPTED = "s2bl train --epochs 100000 masked.parquet -o long.safetensors"  # test_signals.py stops a run
+# test_signals.py stops a run
+INTERRUPTED = "s2bl train --method wce-s2bl --epochs 100000 masked.parquet -o long.safetensors"
 
 
 def test_every_page_with_examples_is_tested() -> None:
@@ -101,7 +102,7 @@ SCORES = (
         )
     ),
     "s2bl evaluate policies/ --logs logs.parquet --metrics labels -o scores.parquet",
-    "s2bl train --lam 0.1 masked-0.2-0.parquet -o weak.safetensors",
+    "s2bl train --method wce-s2bl --lam 0.1 masked-0.2-0.parquet -o weak.safetensors",
     "s2bl evaluate weak.safetensors --logs logs.parquet --metrics labels -o weak.parquet",
 )
 PREPARATIONS = {

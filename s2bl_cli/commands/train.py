@@ -48,12 +48,13 @@ def train(
 ) -> None:
     """Learn policies from logs whose feedback is partly missing.
 
-    The default method, WCE-S2BL, is truncated IPS on the rows with feedback plus λ times the weighted cross-entropy on
-    all rows. Only rows of the train split are used, and labels are never read. Several --seeds or several values of a
-    hyperparameter train one policy each; --select keeps the best. A log with {seed} in its name is one log per seed.
+    By default (--method auto), several methods are compared on rows that they have not learned from, and the best one
+    is trained on all rows. The last line says how much better than the logging policy it is estimated to be. Only rows
+    of the train split are used, and labels are never read. With another method, several values of a hyperparameter
+    train one policy each; --select keeps the best. A log with {seed} in its name is one log per seed.
 
     Examples:
-    s2bl train logs.parquet -o policy.safetensors
+    s2bl train logs.parquet
     s2bl train --reg wce --lam 0.1,1,10 --select snips --folds 5 logs.parquet
     s2bl train --model mlp --seeds 0,1,2 masked-seed{seed}.parquet -o out/
     """
@@ -70,19 +71,25 @@ def train(
         runs = [(own, split_log(log, test_rows)) for own, log in opened]
         targets_by_run = [targets_of(settings, output, log.stem, own) for own, log in runs]
         targets = [target for some in targets_by_run for target in some]
-        options.check_history(targets)
+        options.check_tables(targets, compares=settings.chooses_method)
         if output is not None and output.endswith("/"):
             os.makedirs(output, exist_ok=True)
         for target in targets:
             check_output(target, force=force, formats=POLICY_FORMATS)
-        if options.history is not None:
-            check_output(options.history, force=force, formats=TABLE_FORMATS)
+        for table in options.tables.values():
+            check_output(table, force=force, formats=TABLE_FORMATS)
         first_log = runs[0][1]
         device = run.start(settings.step_work(first_log.spec.context.features, first_log.spec.actions))
         # Imports torch: after the quick checks.
         from s2bl_cli.training.auto_run import AutoRun
         from s2bl_cli.training.learner import Checkpoint
-        from s2bl_cli.training.run import TrainedPolicy, TrainingRun, train_with_checkpoint, write_curves
+        from s2bl_cli.training.run import (
+            TrainedPolicy,
+            TrainingRun,
+            train_with_checkpoint,
+            write_comparison,
+            write_curves,
+        )
 
         checkpoints = [
             Checkpoint(
@@ -108,18 +115,20 @@ def train(
         write_policy(policy.policy, target, force=force)
     if options.history is not None:
         write_curves(trained, targets, settings, options.history, force=force)
+    if options.comparison is not None:
+        write_comparison(trained, options.comparison, force=force)
     for checkpoint in checkpoints:
         checkpoint.remove()
     first = trained[0].policy
     for policy, target in zip(trained, targets, strict=True):
         is_described = len(trained) > 1 or policy.estimate is not None or settings.act is not None
         numbers = f" ({policy.described(settings)})" if is_described else ""
+        model, actions = policy.policy.network.model, policy.policy.network.actions
         if policy.choice is not None:
             console.table(policy.choice.table)
         console.say(
-            f"{shown(target)}: {settings.name}{numbers}, {first.network.model} policy over {first.network.actions} "
-            f"actions, learned from {policy.policy.training_rows:,} rows, {policy.policy.training_known:,} of them "
-            f"with feedback"
+            f"{shown(target)}: {settings.name}{numbers}, {model} policy over {actions} actions, learned from "
+            f"{policy.policy.training_rows:,} rows, {policy.policy.training_known:,} of them with feedback"
         )
         if policy.choice is not None:
             console.say(f"{shown(target)}: {policy.choice.conclusion}")
@@ -147,7 +156,7 @@ def train(
                     **policy.hyperparameters,
                     "estimate": policy.estimate,
                     "act": policy.policy.acts.text,
-                    **({} if policy.choice is None else policy.choice._asdict()),
+                    **({} if policy.choice is None else policy.choice.facts),
                 }
                 for policy, target in zip(trained, targets, strict=True)
             ],

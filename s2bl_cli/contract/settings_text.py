@@ -65,6 +65,19 @@ def step_settings(step: Step | None, prefix: str = "") -> dict[str, Any]:
     return {} if step is None else named_settings(step.settings, prefix)
 
 
+def data_settings(step: Step) -> dict[str, Any]:
+    """Which data, as far back as the lineage goes: make-logs' dataset and τ, or the foreign file's name; and how the
+    log was masked and made."""
+    made = step.origin("make-logs")
+    settings = {**step_settings(step.origin("mask"), "mask."), **step_settings(made, "logs.")}
+    if made is not None:
+        return {**settings, "dataset": settings.get("logs.dataset"), "tau": settings.get("logs.tau")}
+    while step.inputs and step.inputs[0].step is not None:
+        step = step.inputs[0].step
+    name = step.inputs[0].name if step.inputs else None
+    return {**settings, "dataset": name.removesuffix(".parquet") if name else None}
+
+
 def named_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     """Settings by option, with the names of columns: `reg-rows` becomes `reg_rows`."""
     return {

@@ -15,12 +15,12 @@ from typing import Any
 from s2bl_cli.contract.acts import PLAIN, Act
 from s2bl_cli.contract.atomic import STANDARD_STREAM
 from s2bl_cli.contract.input_files import expand
-from s2bl_cli.contract.lineage import Source, Step
+from s2bl_cli.contract.lineage import Source
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, read_policy
 from s2bl_cli.contract.probabilities import ProbabilityFile, is_probability_file, open_probabilities
 from s2bl_cli.contract.scores import LOGGING_POLICY
-from s2bl_cli.contract.settings_text import encode_settings, named_settings, step_settings, train_settings
+from s2bl_cli.contract.settings_text import data_settings, encode_settings, named_settings, train_settings
 from s2bl_cli.errors import ContractError, InputFileError, SettingError, one_line
 from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.evaluation.settings import LOGGING
@@ -66,7 +66,7 @@ class Candidate:
         if self.loaded is not None:
             return policy_facts(self.loaded, self.given_act, more)
         step = log.lineages[0]
-        settings: dict[str, Any] = {"dataset": log.stem} if step is None else _data_settings(step)
+        settings: dict[str, Any] = {"dataset": log.stem} if step is None else data_settings(step)
         if self is LOGGING_CANDIDATE:
             settings["model"] = settings.get("logs.logging_model")
         settings |= {**_act_settings(self.acts), **(more or {})}
@@ -252,7 +252,7 @@ def policy_facts(
     settings = {
         **trained,
         **named_settings(policy.asked, "asked."),
-        **_data_settings(step),
+        **data_settings(step),
         **sizes,
         "model": model,
         **_act_settings(given_act or policy.acts),
@@ -282,16 +282,3 @@ def _method(trained: dict[str, Any], model: str) -> str:
     risk, reg, reg_rows = trained.get("risk"), trained.get("reg"), trained.get("reg_rows", "all")
     named = method_name(risk, reg, reg_rows, deep=model.startswith("resnet")) if risk and reg else SUPERVISED
     return str(trained.get("method", named))
-
-
-def _data_settings(step: Step) -> dict[str, Any]:
-    """Which data, as far back as the lineage goes: make-logs' dataset and τ, or the foreign file's name; and how the
-    log was masked and made."""
-    made = step.origin("make-logs")
-    settings = {**step_settings(step.origin("mask"), "mask."), **step_settings(made, "logs.")}
-    if made is not None:
-        return {**settings, "dataset": settings.get("logs.dataset"), "tau": settings.get("logs.tau")}
-    while step.inputs and step.inputs[0].step is not None:
-        step = step.inputs[0].step
-    name = step.inputs[0].name if step.inputs else None
-    return {**settings, "dataset": name.removesuffix(".parquet") if name else None}

@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -70,6 +70,12 @@ class Contender(NamedTuple):
     fitted: Fitted
     act: Act
 
+    @property
+    def settings(self) -> TrainSettings:
+        """That train the policy alone. What it is selected on follows from how it acts."""
+        acting: dict[str, Any] = {"act": self.act.text, "select_on": None}
+        return replace(self.fitted.settings, **acting)
+
 
 @dataclass(frozen=True)
 class AutoRun:
@@ -124,8 +130,7 @@ class AutoRun:
         chosen = comparison.choose()
         winner = replace(of_method(self.settings, COPY_METHOD, candidates[0].model), seed=seed, seeds=None)
         if chosen != LOGGING:
-            contender = contenders[chosen]
-            winner = replace(contender.fitted.settings, act=contender.act.text)
+            winner = contenders[chosen].settings
         (trained,) = self._training(winner).policies_from(data, run)
         policy = replace(trained.policy, asked=self._asked([*(f.settings for f in fitted), winner]))
         return replace(trained, policy=policy, choice=Choice.of(comparison, chosen))
@@ -178,7 +183,12 @@ def compare(
     numbers = np.concatenate([part.number for part in parts])
     return Comparison(
         [
-            Candidate(contender.fitted.name(contender.act), of_contender, contender.fitted.loss)
+            Candidate(
+                contender.fitted.name(contender.act),
+                of_contender,
+                contender.fitted.loss,
+                recorded(contender.settings),
+            )
             for contender, of_contender in zip(contenders, scores, strict=True)
         ],
         reward=np.concatenate([0.0 - part.rows.cost for part in parts]).astype(np.float64),

@@ -17,7 +17,7 @@ for every fold, the choice is made again without the fold's rows, and the fold's
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -48,6 +48,7 @@ class Candidate(NamedTuple):
     name: str
     scores: Floats  # (rows,), whose mean is the value
     loss: Floats | None = None  # (folds,) of its reward model; None without one
+    settings: Mapping[str, Any] = {}  # recorded ones, that train it alone
 
 
 @dataclass(frozen=True)
@@ -98,10 +99,12 @@ class Choice(NamedTuple):
     """The outcome of a comparison, for people and for --json."""
 
     chosen: str
-    rows: list[dict[str, Any]]  # candidate, value, low, high; the best value first
+    comparison: list[dict[str, Any]]  # candidate, value, stderr, low, high; the best value first
     gain: float
-    low: float
-    high: float
+    gain_low: float
+    gain_high: float
+    rows: int
+    settings: Mapping[str, Mapping[str, Any]]  # by candidate
 
     @classmethod
     def of(cls, comparison: Comparison, chosen: int) -> "Choice":
@@ -109,19 +112,32 @@ class Choice(NamedTuple):
         names = [*(candidate.name for candidate in comparison.candidates), LOGGING_NAME]
         estimates = [comparison.value(number) for number in numbers]
         rows: list[dict[str, Any]] = [
-            {"candidate": name, "value": estimate.value, **dict(zip(("low", "high"), _ends(estimate), strict=True))}
+            {
+                "candidate": name,
+                "value": estimate.value,
+                "stderr": estimate.stderr,
+                **dict(zip(("low", "high"), _ends(estimate), strict=True)),
+            }
             for name, estimate in zip(names, estimates, strict=True)
         ]
         rows.sort(key=lambda row: -row["value"])
-        return cls(names[chosen], rows, comparison.gain.value, *_ends(comparison.gain))
+        settings = {candidate.name: candidate.settings for candidate in comparison.candidates}
+        gain = comparison.gain
+        return cls(names[chosen], rows, gain.value, *_ends(gain), len(comparison.reward), settings)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """For --json."""
+        names = ("chosen", "comparison", "gain", "gain_low", "gain_high")
+        return {name: value for name, value in self._asdict().items() if name in names}
 
     @property
     def table(self) -> list[str]:
         """The best candidate of every method, and the logging policy."""
         best: dict[str, dict[str, Any]] = {}
-        for row in self.rows:
+        for row in self.comparison:
             best.setdefault(_method(row["candidate"]), row)
-        best[_method(self.chosen)] = next(row for row in self.rows if row["candidate"] == self.chosen)
+        best[_method(self.chosen)] = next(row for row in self.comparison if row["candidate"] == self.chosen)
         width = max(len(row["candidate"]) for row in best.values())
         return [
             f"{'candidate':{width}}  estimated value",
@@ -136,8 +152,8 @@ class Choice(NamedTuple):
     def conclusion(self) -> str:
         if self.chosen == LOGGING_NAME:
             return "nothing was shown to beat the logging policy, so the policy is a copy of it"
-        gain = f"{self.gain:.4g} [{self.low:.4g}, {self.high:.4g}]"
-        if self.low > 0:
+        gain = f"{self.gain:.4g} [{self.gain_low:.4g}, {self.gain_high:.4g}]"
+        if self.gain_low > 0:
             return f"estimated to be better than the logging policy by {gain}"
         return f"not shown to be better than the logging policy (estimated gain {gain})"
 

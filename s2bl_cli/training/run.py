@@ -9,15 +9,17 @@ import numpy as np
 import torch
 
 from s2bl_cli.console import Console, counted
-from s2bl_cli.contract.acts import Act
+from s2bl_cli.contract.acts import PLAIN, Act
 from s2bl_cli.contract.checkpoints import Result
 from s2bl_cli.contract.history import HistoryRow, write_history
 from s2bl_cli.contract.lineage import Step, step_of
 from s2bl_cli.contract.logs.reading import Log
 from s2bl_cli.contract.policies import LoadedPolicy, NetworkSpec, Policy
-from s2bl_cli.contract.settings_text import encode_settings, train_settings
+from s2bl_cli.contract.scores import LOGGING_POLICY, Score, write_scores
+from s2bl_cli.contract.settings_text import data_settings, encode_settings, named_settings, train_settings
 from s2bl_cli.contract.tensor_files import Layout
 from s2bl_cli.errors import ContractError, SettingError
+from s2bl_cli.metrics.estimate import IntervalSettings
 from s2bl_cli.objectives.hyperparameters import NU, Values
 from s2bl_cli.objectives.methods import GRADIENT_LEARNER
 from s2bl_cli.objectives.terms import FILLED_COSTS, PI0, REWARD_WEIGHT
@@ -66,7 +68,9 @@ class TrainedPolicy:
         }
 
     def described(self, settings: TrainSettings) -> str:
-        """`seed 0, λ 0.3, ν 0.001, selected by snips 0.71`, for people."""
+        """`seed 0, λ 0.3, ν 0.001, selected by snips 0.71`, for people. The table of `auto` has the hyperparameters."""
+        if self.choice is not None:
+            return f"seed {self.seed}"
         parts = [f"{settings.declared[name].symbol} {value:g}" for name, value in self.hyperparameters.items()]
         parts += [] if settings.act is None else [f"acts by {self.policy.acts.text}"]
         selected = "" if self.estimate is None else f", selected by {settings.selector} {self.estimate:.4f}"
@@ -438,3 +442,45 @@ def write_curves(
         for epoch, quantity, value in policy.curve
     ]
     write_history(rows, trained[0].policy.lineage, target, force=force)
+
+
+def write_comparison(trained: Sequence[TrainedPolicy], target: str, *, force: bool) -> None:
+    """The comparisons of `auto` as a scores file: one score per candidate and seed, and the logging policy's."""
+    scores = [
+        _comparison_score(policy, choice, row)
+        for policy in trained
+        if (choice := policy.choice) is not None
+        for row in choice.comparison
+    ]
+    write_scores(scores, trained[0].policy.lineage, target, force=force)
+
+
+def _comparison_score(trained: TrainedPolicy, choice: Choice, row: dict[str, Any]) -> Score:
+    policy, log = trained.policy, trained.policy.lineage.inputs[0]
+    settings = dict(choice.settings.get(row["candidate"], {}))
+    if settings:  # as evaluate writes them
+        settings |= {"select-on": None, "act": None if settings["act"] == PLAIN.text else settings["act"]}
+    data = data_settings(policy.lineage)
+    if settings:
+        rows, known = policy.training_rows, policy.training_known
+        data |= {"rho": round(known / rows, 6), "known": known, "missing": rows - known}
+    return Score(
+        policy=row["candidate"],
+        policy_sha256=None,
+        log=log.name or "log",
+        log_sha256=log.sha256,
+        method=settings.get("method", LOGGING_POLICY),
+        seed=trained.seed if settings else None,
+        split="train",
+        metric="dr",
+        label=None,
+        settings=encode_settings({**named_settings(settings), **data}),
+        value=row["value"],
+        stderr=row["stderr"],
+        low=row["low"],
+        high=row["high"],
+        level=IntervalSettings().level,
+        interval=IntervalSettings().kind,
+        rows=choice.rows,
+        note="cross-validated on known rows",
+    )

@@ -128,12 +128,6 @@ class TrainSettings:
         None, "Policy that lpr stays close to (default: one fitted to the logged actions)",
         metavar="POLICY", recorded=False,
     )  # fmt: skip
-    candidates: str | None = setting(
-        None,
-        f"Methods that auto compares, comma-separated (default: {','.join(PORTFOLIO)})",
-        metavar="METHODS",
-        panel=SELECTION,
-    )
     model: str = setting(
         None,
         "Model of the policy (default: linear; auto: linear and mlp)",
@@ -193,6 +187,12 @@ class TrainSettings:
         metavar="INT[,...]",
         many=True,
         panel=COMMON,
+    )
+    candidates: str | None = setting(
+        None,
+        f"Methods that auto compares, comma-separated (default: {','.join(PORTFOLIO)})",
+        metavar="METHODS",
+        panel=SELECTION,
     )
     holdout: float | None = setting(
         None, "Fraction of known rows held out for selection (default: 0.1 with --select or --patience)",
@@ -562,6 +562,9 @@ class RunOptions:
     history: str | None = setting(
         None, "Write the learning curves to this file (.parquet or .csv)", metavar="FILE", recorded=False
     )
+    comparison: str | None = setting(
+        None, "Write the comparison of auto to this file, as scores (.parquet or .csv)", metavar="FILE", recorded=False
+    )
     checkpoint_every: int | None = setting(
         None, "Number of epochs between checkpoints", rule=Between(1, 100_000), recorded=False
     )
@@ -587,9 +590,21 @@ class RunOptions:
 
     def __post_init__(self) -> None:
         check_settings(self)
-        if self.history == "-":
-            raise SettingError("--history takes the name of a file, found '-'")
+        for name, target in self.tables.items():
+            if target == "-":
+                raise SettingError(f"{flag(name)} takes the name of a file, found '-'")
 
-    def check_history(self, targets: Sequence[str]) -> None:
-        if self.history is not None and os.path.abspath(self.history) in map(os.path.abspath, targets):
-            raise SettingError(f"--history {one_line(self.history, 99)} is also the policy's file: give another name")
+    @property
+    def tables(self) -> dict[str, str]:
+        """The files to write besides the policies, by option."""
+        targets = {"history": self.history, "comparison": self.comparison}
+        return {name: target for name, target in targets.items() if target is not None}
+
+    def check_tables(self, targets: Sequence[str], *, compares: bool) -> None:
+        if self.comparison is not None and not compares:
+            raise SettingError("--comparison is for --method auto: drop one of them")
+        taken = dict.fromkeys(map(os.path.abspath, targets), "the policy's")
+        for name, target in self.tables.items():
+            if (other := taken.get(os.path.abspath(target))) is not None:
+                raise SettingError(f"{flag(name)} {one_line(target, 99)} is also {other} file: give another name")
+            taken[os.path.abspath(target)] = f"{flag(name)}'s"

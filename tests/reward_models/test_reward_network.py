@@ -17,7 +17,17 @@ FOLD = torch.from_numpy(RNG.integers(0, 5, ROWS))
 def _fit(reward: torch.Tensor, *, with_scores: bool = True, logistic: bool = False) -> RewardNetwork:
     scores = SCORES.gather(1, ACTION[:, None])[:, : int(with_scores)]
     return fit_reward_network(
-        X, scores, ACTION, reward, FOLD, actions=ACTIONS, hidden=(12,), penalties=(0.3, 30.0), logistic=logistic, seed=0
+        X,
+        scores,
+        ACTION,
+        reward,
+        FOLD,
+        torch.ones(ROWS),
+        actions=ACTIONS,
+        hidden=(12,),
+        penalties=(0.3, 30.0),
+        logistic=logistic,
+        seed=0,
     )
 
 

@@ -30,7 +30,7 @@ def test_a_significantly_better_value_comes_first() -> None:
 
 
 def test_within_two_standard_errors_the_loss_decides() -> None:
-    """b − a is 3 and −1 in turn: mean 1, standard error 2·√(8/7)/√8 ≈ 0.76, so a is near. Of 5 and 1: mean 3, so not."""
+    """b − a is 3 and −1 in turn: mean 1, standard error 2·√(8/7)/√8 ≈ 0.76, so a is near. Of 5 and 1, mean 3: no."""
     noise = np.tile([2.0, -2.0], 4)
     best = _candidate("b", 1 + noise, loss=0.9)
     assert _comparison(_candidate("a", 0, loss=0.1), best, reward=-1).choose() == 0
