@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 import polars as pl
-from safetensors.numpy import load_file
 
 VISITS, FEATURES, BANNERS = 20_000, 4, 3
 TASTE = np.random.default_rng(0).standard_normal((FEATURES, BANNERS))
@@ -44,13 +43,18 @@ def write_log(folder: Path) -> None:
 
 
 def true_values(policy: str) -> dict[str, float]:
-    """Click rates, from a million fresh visitors."""
+    """Click rates, from a million fresh visitors. The policy acts as its file says."""
+    import torch
+
+    from s2bl_cli.contract.policies import read_policy
+    from s2bl_cli.policies.acting import action_probabilities
+    from s2bl_cli.policies.network import network_from
+
     x, logging, click_rate = visits(np.random.default_rng(2), 1_000_000)
-    tensors = load_file(policy)
-    logits = ((x - tensors["shift"]) * tensors["scale"]) @ tensors["body.1.weight"].T + tensors["body.1.bias"]
-    learned = np.exp(logits - logits.max(axis=1, keepdims=True))
-    learned /= learned.sum(axis=1, keepdims=True)
-    by_policy = {"policy": learned, "logging policy": logging}
+    learned = read_policy(policy).policy
+    with torch.no_grad():
+        logits = network_from(learned.network, learned.tensors, policy)(torch.from_numpy(x))
+    by_policy = {"policy": action_probabilities(logits, learned.acts).numpy(), "logging policy": logging}
     rates = {name: float((pi * click_rate).sum(axis=1).mean()) for name, pi in by_policy.items()}
     return {name: round(rate, 4) for name, rate in {**rates, "best": float(click_rate.max(axis=1).mean())}.items()}
 
