@@ -46,7 +46,7 @@ Random = np.random.Generator
 
 LOG_RUNS = (
     "mask IN --rho 0.5 -o out",
-    "train IN --epochs 1 -o out",
+    "train IN --method wce-s2bl --epochs 1 -o out",
     "evaluate POLICY --logs IN -o out",
     "inspect IN --json",
 )

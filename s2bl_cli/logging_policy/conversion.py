@@ -127,6 +127,8 @@ def _recorded(data: DatasetSettings, features: FeatureSettings, settings: Loggin
 
 def _reject_fitting_options(data: InteractionData, settings: LoggingSettings, targets: Targets) -> None:
     changed = recorded_changes(settings).keys() - {"seed", "store-distribution"}
+    if settings.tau == 1:  # the default
+        changed -= {"tau"}
     if settings.logging_policy is not None:
         changed |= {"logging-policy"}
     if targets.policy is not None:

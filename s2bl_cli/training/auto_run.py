@@ -128,7 +128,8 @@ class AutoRun:
         contenders = [Contender(policies, act) for policies in fitted for act in self._acts(policies.settings)]
         comparison = compare(contenders, folds, data, run.device)
         chosen = comparison.choose()
-        winner = replace(of_method(self.settings, COPY_METHOD, candidates[0].model), seed=seed, seeds=None)
+        copied = replace(self.settings, missing_model=False)  # without feedback
+        winner = replace(of_method(copied, COPY_METHOD, candidates[0].model), seed=seed, seeds=None)
         if chosen != LOGGING:
             winner = contenders[chosen].settings
         (trained,) = self._training(winner).policies_from(data, run)

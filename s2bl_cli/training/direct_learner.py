@@ -189,7 +189,7 @@ class DirectLearner:
 
 def _weights(rows: TrainRows) -> Floats:
     """1/P(known | x, a) of known rows, of mean 1."""
-    return np.ones(rows.rows.rows) if rows.o is None else rows.o / rows.o.mean(dtype=np.float64)
+    return np.ones(rows.rows.rows) if rows.o is None or not len(rows.o) else rows.o / rows.o.mean(dtype=np.float64)
 
 
 DM = partial(DirectLearner, uses_copy=False)

@@ -146,7 +146,7 @@ def test_all_methods() -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--methods", "wce-s2b"], "--methods must be of wce-s2bl"),
+        (["--methods", "wce-s2b"], "--methods must be of auto, wce-s2bl"),
         (["--methods", "wce-s2b"], "found 'wce-s2b'; did you mean wce-s2bl?"),
         (["--dataset", "fminst"], "--dataset must be of sample"),
         (["--model", "linear,tree"], "--model must be of linear, mlp, resnet-v1, resnet-v2, found 'tree'"),

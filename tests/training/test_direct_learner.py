@@ -183,8 +183,8 @@ def _cost_model(path: Path, method: str, fold: Fold) -> tuple[DirectModel, Train
     settings = TrainSettings(method=method)
     with open_logs([str(path)]) as log:
         training = TrainingRun(log, settings)
-        data, run = training._data(None), Run(CPU)
-        learner = DirectLearner(settings, training._spec(), uses_copy=method == "dr-s2bl")
+        data, run = training.data(None), Run(CPU)
+        learner = DirectLearner(settings, training.spec, uses_copy=method == "dr-s2bl")
         return learner.cost_model(data, fold, run), data
 
 

@@ -25,6 +25,7 @@ from s2bl_cli.training.candidates import targets_of
 from s2bl_cli.training.settings import RunOptions, TrainSettings
 
 ACTIONS = 3
+WCE = ("--method", "wce-s2bl")
 QUICK = ("--epochs", 2, "--batch-size", 32)
 
 
@@ -113,7 +114,7 @@ def test_each_seed_learns_from_its_own_mask(
     """The policies are those that are trained one by one, to the last byte."""
     _masks(run, log)
     target = () if output is None else ("-o", output)
-    ran = run("train", "m-seed{seed}.parquet", "--seeds", "0,1,2", *flags, *QUICK, *target, "--json")
+    ran = run("train", "m-seed{seed}.parquet", *WCE, "--seeds", "0,1,2", *flags, *QUICK, *target, "--json")
     assert ran.code == 0, ran.stderr
     written = [name.format(seed) for seed in range(3) for name in names]
     assert json.loads(ran.stdout)["outputs"] == written
@@ -123,7 +124,7 @@ def test_each_seed_learns_from_its_own_mask(
     assert not [name for name in _names(tmp_path) if name.endswith(".checkpoint")]
     for seed in range(3):
         alone = run(
-            "train", f"m-seed{seed}.parquet", "--seed", seed, *flags, *QUICK, "-o", "alone/", "--json", "--force"
+            "train", f"m-seed{seed}.parquet", *WCE, "--seed", seed, *flags, *QUICK, "-o", "alone/", "--json", "--force"
         )
         together = [name.format(seed) for name in names]
         for one, name in zip(json.loads(alone.stdout)["outputs"], together, strict=True):
@@ -220,7 +221,7 @@ NO_SENSE: dict[str, tuple[dict[str, Any], str]] = {
     "smoothing of os": ({"risk": "os", "smoothing": 0.0}, "--smoothing must be in (0, 1e+12], found 0"),
     "nu of ips": (
         {"risk": "ips", "reg": "none", "nu": "0.1"},
-        "--nu is for --risk tips, --risk banditnet, --risk wnll, --risk pseudo, --reg kl, found ips+none",
+        "--nu is for --risk tips, --risk banditnet, --risk wnll, --risk pseudo, --reg kl, --method dr-s2bl, --method dr, found ips+none",
     ),
     "cost model of tips": (
         {"cost_model": "logistic"}, "--cost-model is for --risk pseudo or --reg cce, found tips and wce"
