@@ -24,7 +24,7 @@ QUICK = {  # rows of each world
     "clicks": 4_000,
     "good-logging": 10_000,
     "epsilon-greedy": 4_000,
-    "all-known": 1_000,
+    "all-known": 450,
     "estimated": 4_000,
 }
 LEVEL, LEAST_COVERAGE, LEAST_POWER, CLEAR = 0.95, 0.93, 0.8, 3.0
@@ -73,7 +73,7 @@ def replicate(world: str, seed: int) -> Replication:
         logits = network_from(policy.network, policy.tensors, "the policy")(torch.from_numpy(draw.test_context))
         pi = action_probabilities(logits, policy.acts).numpy()
     truth = draw.value(pi) - draw.logging_value
-    return Replication(world, choice.gain, choice.low, choice.high, truth, choice.chosen)
+    return Replication(world, choice.gain, choice.gain_low, choice.gain_high, truth, choice.chosen)
 
 
 def table(replications: Sequence[Replication]) -> str:
