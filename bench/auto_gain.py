@@ -1,6 +1,6 @@
 """Whether the gain that `train --method auto` prints is honest, on small logs whose truth is known.
 
-    python bench/auto_gain.py [--replications 100] [--jobs 2] [--write docs/coverage.md]
+    python bench/auto_gain.py [--replications 100] [--jobs 2] [--write docs/learners.md]
 
 Each replication draws a log of a quick world (synthetic_worlds.py, with fewer rows), runs `auto` with its defaults, and
 compares the printed gain over the logging policy with the true gain of the policy as it acts. Exits 1 if over all logs

@@ -8,10 +8,10 @@ run() { printf '\n$ s2bl %s\n' "$*"; s2bl "$@"; }
 run make-logs --dataset sample --tau 10 --store-distribution --force -o demo/logs.parquet
 for seed in 0 1 2; do
   run mask --rho 0.02 --seed "$seed" --force demo/logs.parquet -o "demo/masked-$seed.parquet"
-  for method in wce-s2bl kl-s2bl tips; do
+  for method in auto wce-s2bl kl-s2bl tips; do
     run train --method "$method" --seed "$seed" --force "demo/masked-$seed.parquet" -o "demo/$method-$seed.safetensors"
   done
 done
 run evaluate demo/*.safetensors --logs demo/logs.parquet --metrics labels --force --quiet -o demo/scores.parquet
+run report demo/scores.parquet --metric accuracy
 run report demo/scores.parquet --metric argmax-accuracy
-run report demo/scores.parquet --metric sampled-accuracy

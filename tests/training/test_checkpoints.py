@@ -281,7 +281,18 @@ def test_seeds_on_masks_of_their_own_resume_where_they_stopped(
 ) -> None:
     """Stopped in the second of three runs: the first is not trained again."""
     assert run("mask", log, "--rho", 0.5, "--seeds", "0,1,2", "-o", "m.parquet").code == 0
-    words = ("train", "m-seed{seed}.parquet", "--method", "wce-s2bl", "--seeds", "0,1,2", "--epochs", 2, "--batch-size", 32)
+    words = (
+        "train",
+        "m-seed{seed}.parquet",
+        "--method",
+        "wce-s2bl",
+        "--seeds",
+        "0,1,2",
+        "--epochs",
+        2,
+        "--batch-size",
+        32,
+    )
     assert run(*words, "-o", "whole/").code == 0
     steps = 2 * (read_policy(str(next((tmp_path / "whole").iterdir()))).policy.training_rows // 32)
     _stop_command(monkeypatch, steps + steps // 2)

@@ -221,7 +221,8 @@ NO_SENSE: dict[str, tuple[dict[str, Any], str]] = {
     "smoothing of os": ({"risk": "os", "smoothing": 0.0}, "--smoothing must be in (0, 1e+12], found 0"),
     "nu of ips": (
         {"risk": "ips", "reg": "none", "nu": "0.1"},
-        "--nu is for --risk tips, --risk banditnet, --risk wnll, --risk pseudo, --reg kl, --method dr-s2bl, --method dr, found ips+none",
+        "--nu is for --risk tips, --risk banditnet, --risk wnll, --risk pseudo, --reg kl, --method dr-s2bl, "
+        "--method dr, found ips+none",
     ),
     "cost model of tips": (
         {"cost_model": "logistic"}, "--cost-model is for --risk pseudo or --reg cce, found tips and wce"
