@@ -29,11 +29,12 @@ from s2bl_cli.training.data import TrainingData, TrainRows
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.portfolio import of_method, portfolio
 from s2bl_cli.training.run import TrainedPolicy, TrainingRun
-from s2bl_cli.training.settings import AUTO, AUTO_FOLDS, TrainSettings
+from s2bl_cli.training.settings import AUTO, AUTO_FOLDS, KNOWN_RANGE, TrainSettings
 from s2bl_cli.training.validation import HeldOut
 
 COPY_METHOD = "match-only"  # trains the copy of the logging policy that is written if nothing beats it
 _ROWS_AT_ONCE = 4096
+_CELLS_AT_ONCE = 1 << 24  # rows × actions × networks: 64 MB
 
 
 @dataclass(frozen=True)
@@ -95,11 +96,13 @@ class AutoRun:
         whole = self._training(self.settings)
         data = whole.data(run.checkpoint.progress.streamed)
         whole.check(data)
-        known = data.statistics.sample.rows.rows
-        if known < 2 * self._folds:
+        sample = data.statistics.sample
+        known = sample.rows.rows
+        if (units := len(np.unique(sample.number))) < 2 * self._folds:
+            of_what = "clusters" if data.has_clusters else "rows"
             raise ContractError(
-                f"{self.log.name}: {known} rows with feedback are too few to compare methods in {self._folds} folds; "
-                f"choose one, such as --method dm-s2bl"
+                f"{self.log.name}: {units} {of_what} with feedback are too few to compare methods in {self._folds} "
+                f"folds; choose one, such as --method dm-s2bl"
             )
         spec = self.log.spec
         candidates = portfolio(self.settings, data.statistics.rows, known, spec.context.features, spec.actions)
@@ -128,9 +131,10 @@ class AutoRun:
         contenders = [Contender(policies, act) for policies in fitted for act in self._acts(policies.settings)]
         comparison = compare(contenders, folds, data, run.device)
         chosen = comparison.choose()
-        copied = replace(self.settings, missing_model=False)  # without feedback
-        winner = replace(of_method(copied, COPY_METHOD, candidates[0].model), seed=seed, seeds=None)
-        if chosen != LOGGING:
+        if chosen == LOGGING:
+            alone = replace(self.settings, hyperparameters={})  # those of the candidates
+            winner = replace(of_method(alone, COPY_METHOD, candidates[0].model), seed=seed, seeds=None)
+        else:
             winner = contenders[chosen].settings
         (trained,) = self._training(winner).policies_from(data, run)
         policy = replace(trained.policy, asked=self._asked([*(f.settings for f in fitted), winner]))
@@ -144,8 +148,11 @@ class AutoRun:
         stage = f"comparing {settings.name} ({settings.model})"  # a checkpoint keeps the results of each by its stage
         results = replace(run, stage=stage, keeps_tensors=True).fit(learner, data, candidates)
         for final in training.candidates(data, Fold(settings.seed)):
-            numbers = final.hyperparameters.items()
-            texts = {name: number_text(value or 0) for name, value in numbers if len(settings.points[name]) > 1}
+            texts = {
+                name: str(settings.declared[name].default_text) if value is None else number_text(value)
+                for name, value in final.hyperparameters.items()
+                if len(settings.points[name]) > 1
+            }
             yield Fitted(
                 replace(settings, hyperparameters=settings.hyperparameters | texts),
                 learner.networks[0],
@@ -164,6 +171,8 @@ class AutoRun:
         given = recorded(self.settings)
         texts = [recorded(settings) for settings in compared]
         names = {name for settings in texts for name, value in settings.items() if value != given.get(name)}
+        by_log = {"steps": None, "lr": None, "reward-range": KNOWN_RANGE}  # what a method may take from the log
+        names |= {name for name, default in by_log.items() if given[name] == default}
         methods = ",".join(dict.fromkeys(settings.name for settings in compared[:-1]))
         return {**dict.fromkeys(sorted(names - {"seed", "seeds"}), AUTO), "candidates": methods}
 
@@ -179,7 +188,8 @@ def compare(
     ]
     reference = min(losses, key=lambda pair: float(pair[0]))[1] if losses else None  # its reward model
     parts = [sample.take(fold.holds_out(sample.number)) for fold in folds]
-    by_fold = [_scores(contenders, reference, k, part, device) for k, part in enumerate(parts)]
+    mean_reward = float(np.average(0.0 - sample.rows.cost, weights=sample.o))
+    by_fold = [_scores(contenders, reference, mean_reward, k, part, device) for k, part in enumerate(parts)]
     scores = [np.concatenate(columns) for columns in zip(*by_fold, strict=True)]
     numbers = np.concatenate([part.number for part in parts])
     return Comparison(
@@ -200,24 +210,31 @@ def compare(
 
 
 def _scores(
-    contenders: Sequence[Contender], reference: Fitted | None, fold: int, rows: TrainRows, device: torch.device
+    contenders: Sequence[Contender],
+    reference: Fitted | None,
+    mean_reward: float,
+    fold: int,
+    rows: TrainRows,
+    device: torch.device,
 ) -> list[Floats]:
-    """Doubly robust scores of the rows that a fold holds out, one array per contender."""
+    """Doubly robust scores of the rows that a fold holds out, one array per contender. `mean_reward` of all rows is
+    expected if no candidate has a reward model."""
     networks = {
         id(fitted): on_device(network_from(fitted.spec, fitted.results[fold].tensors, "a candidate"), device).eval()
         for fitted, _ in contenders
     }
     columns: list[list[Floats]] = [[] for _ in contenders]
-    arrays, nu = rows.rows, float(NU.default or 0)
-    for start in range(0, arrays.rows, _ROWS_AT_ONCE):
-        part = slice(start, start + _ROWS_AT_ONCE)
+    arrays, nu, actions = rows.rows, float(NU.default or 0), contenders[0].fitted.spec.actions
+    at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // (actions * len(networks))))
+    for start in range(0, arrays.rows, at_once):
+        part = slice(start, start + at_once)
         context = context_tensor(arrays.context[part], device)
         logits = {key: network(context) for key, network in networks.items()}
         action = torch.from_numpy(arrays.action[part].astype(np.int64)).to(device)[:, None]
         reward = torch.from_numpy(0.0 - arrays.cost[part].astype(np.float64)).to(device)
         p = torch.from_numpy(arrays.propensity[part].astype(np.float64)).to(device).clamp(min=nu)
         if reference is None:
-            expected = reward.new_full((len(reward), logits[next(iter(logits))].shape[1]), float(reward.mean()))
+            expected = reward.new_full((len(reward), actions), mean_reward)
         else:
             expected = _expected(reference, fold, part, logits[id(reference)].double(), action)
         for column, contender in zip(columns, contenders, strict=True):

@@ -27,7 +27,7 @@ from s2bl_cli.training.candidates import Fold
 
 PART_BYTES = 32 << 20
 SAMPLE_BYTES = 128 << 20  # of known contexts, for reward models: they need no more
-_SAMPLE_SEED = 0x5A
+_SAMPLE_SEED = 1 << 32 | 0x5A  # beyond the seeds of users, whose folds must not follow the sample
 _MOST_PARTS = 4  # per row group
 _ROW_BYTES = 40  # of a row's other columns in memory
 _WIDE = ("context", "pi0")
@@ -131,12 +131,13 @@ class _Sample:
     """At most so many rows, by the hash of their number: a smaller sample is part of a larger one."""
 
     def __init__(self, limit: int) -> None:
-        self._limit, self._parts = limit, list[TrainRows]()
-        self.share = 1.0  # of the rows, those that are sampled
+        self._limit, self._parts, self._chosen = limit, list[TrainRows](), 0
+        self.share = 1.0  # of the hashes, those that are sampled
 
     def add(self, rows: TrainRows, chosen: npt.NDArray[np.bool_]) -> None:
         """Those of the chosen rows that are in the sample."""
         count = sum(part.rows.rows for part in self._parts)
+        self._chosen += int(chosen.sum())
         if self._limit == 0:
             chosen = np.zeros_like(chosen)
         elif self.share < 1 or count + int(chosen.sum()) > self._limit:
@@ -151,6 +152,11 @@ class _Sample:
     @property
     def rows(self) -> TrainRows:
         return joined(self._parts)
+
+    @property
+    def sampled_share(self) -> float:
+        """Of the chosen rows, those in the sample: not quite `share`, because clusters are sampled whole."""
+        return sum(part.rows.rows for part in self._parts) / max(1, self._chosen)
 
 
 def count_rows(
@@ -186,7 +192,7 @@ def count_rows(
         counts,
         *moments.standardisation,
         sample.rows,
-        Contrast(joined([known.rows, missing.rows]), known.share, missing.share),
+        Contrast(joined([known.rows, missing.rows]), known.sampled_share, missing.sampled_share),
         sketch.sketch,
     )
 

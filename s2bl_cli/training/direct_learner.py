@@ -105,7 +105,7 @@ class DirectLearner:
         rows = self._rows(sample, copied, learned)
         part = _parts_of(sample.number[learned], fold.seed)
         weight = _weights(sample.take(learned))
-        regression, _ = _selected(rows, rewards, part, PENALTIES, weight)
+        regression, _ = _selected(rows, rewards, _at_least_two(part), PENALTIES, weight)
         learns = (part[:, None] != np.arange(_FOLDS + 1)).astype(np.float64)  # the last one learns from all
         learns[:, ~learns.any(axis=0)] = 1  # or of very few rows, a model would have none
         parameters = rewards.fit(rows, (learns * weight[:, None])[rows.order], [regression] * (_FOLDS + 1))
@@ -120,7 +120,7 @@ class DirectLearner:
         learned = sample.learned(candidate.fold)
         rewards = Rewards.of(-sample.rows.cost[learned].astype(np.float64))
         rows = self._rows(sample, copied, learned)
-        fold = _parts_of(sample.number[learned], candidate.fold.seed)
+        fold = _at_least_two(_parts_of(sample.number[learned], candidate.fold.seed))
         given = candidate.hyperparameters["penalty"]
         weight = _weights(sample.take(learned))
         regression, losses = _selected(rows, rewards, fold, PENALTIES if given is None else (given,), weight)
@@ -239,6 +239,11 @@ class Rewards:
 def _parts_of(number: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
     """Of the known rows by their numbers, the part of the cross-validation and cross-fitting that they are in."""
     return (uniform_hash(number, seed ^ _FOLD_SEED) * _FOLDS).astype(np.int64)
+
+
+def _at_least_two(part: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
+    """Rows of one part, such as a single cluster, are divided: else a fold would have nothing to learn from."""
+    return np.arange(len(part)) % _FOLDS if len(np.unique(part)) < 2 else part
 
 
 class Choice(NamedTuple):

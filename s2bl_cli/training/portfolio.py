@@ -34,5 +34,7 @@ def of_method(settings: TrainSettings, method: str, model: str) -> TrainSettings
     declared = TrainSettings(method, model=model).declared
     given = {name: text for name, text in settings.hyperparameters.items() if name in declared}
     of_auto: dict[str, Any] = dict.fromkeys(("candidates", "risk", "reg", "reg_rows", "folds", "act"))
+    if not TrainSettings(method, model=model).sees_feedback:
+        of_auto["missing_model"] = False
     hyperparameters = {**GRIDS.get(method, {}), **given}
     return replace(settings, method=method, model=model, hyperparameters=hyperparameters, **of_auto)

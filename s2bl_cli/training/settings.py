@@ -352,7 +352,13 @@ class TrainSettings:
                 f"methods lists them",
             ),
             (given, f"--method auto chooses by itself: drop {', '.join(given)}, or choose a --method"),
+            self._length_rule,
         )
+
+    @property
+    def _length_rule(self) -> tuple[object, str]:
+        is_given_twice = self.epochs is not None and self.steps is not None
+        return is_given_twice, "--epochs and --steps both set how long to train: drop one of them"
 
     def _seed_rules(self) -> list[tuple[object, str]]:
         broken = [f"{seed:g}" for seed in numbers_in(self.seeds or self.seed) if seed != int(seed)]
@@ -368,10 +374,7 @@ class TrainSettings:
         several = ", ".join(map(flag, self.declared))
         selects, stops_early, has_folds = self.select is not None, self.patience is not None, self.folds is not None
         check_rules(
-            (
-                self.epochs is not None and self.steps is not None,
-                "--epochs and --steps both set how long to train: drop one of them",
-            ),
+            self._length_rule,
             *self._seed_rules(),
             (self.candidates is not None, f"--candidates is for --method auto, found {self.name}"),
             (

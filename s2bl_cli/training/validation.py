@@ -149,11 +149,12 @@ class HeldOutPredictions:
 
 def fold_models(known: TrainRows, folds: Sequence[Fold], actions: int, device: torch.device) -> list[RewardModel]:
     """One cost model per fold, fitted on the known rows that are not held out."""
-    learned = [known.take(known.learned(fold)) for fold in folds]
-    return [
-        fit_reward_model(part.rows.context, part.rows.action, part.rows.cost, actions, device=device, weight=part.o)
-        for part in learned
-    ]
+    models: list[RewardModel] = []
+    for part in (known.take(known.learned(fold)) for fold in folds):
+        weight = None if part.o is None else part.o / part.o.mean(dtype=np.float64)
+        rows = part.rows
+        models.append(fit_reward_model(rows.context, rows.action, rows.cost, actions, device=device, weight=weight))
+    return models
 
 
 class Tracker:

@@ -114,6 +114,33 @@ def test_copy_of_the_logging_policy_is_written_if_nothing_is_better(run: Run, tm
     assert "p.safetensors: nothing was shown to beat the logging policy, so the policy is a copy of it" in ran.stderr
 
 
+@pytest.mark.parametrize("words", [("--lam", "0.3,1"), ("--lam", "0"), ("--missing-model",)], ids=" ".join)
+def test_copy_of_the_logging_policy_has_no_settings_of_the_candidates(
+    run: Run, tmp_path: Path, words: tuple[str, ...]
+) -> None:
+    write_arrays(tmp_path / "log.parquet", _worse(blobs(known=0.5)), ACTIONS)
+    methods = "tips" if words == ("--missing-model",) else "wce-s2bl"
+    ran = run("train", "log.parquet", "--candidates", methods, *words, *QUICK, "--json", "-o", "p.safetensors")
+    assert ran.code == 0, ran.stderr
+    assert read_policy("p.safetensors").policy.lineage.settings["method"] == "match-only"
+
+
+def test_penalty_that_the_learner_finds_is_one_of_a_grid(run: Run, tmp_path: Path) -> None:
+    write_arrays(tmp_path / "log.parquet", blobs(known=0.5), ACTIONS)
+    ran = run("train", "log.parquet", "--candidates", "dm", "--penalty", "auto,1e9", *QUICK, "-o", "p.safetensors")
+    assert ran.code == 0, ran.stderr
+    assert read_policy("p.safetensors").policy.lineage.settings["penalty"] == "auto"
+
+
+def test_what_follows_from_the_log_is_asked_for_in_every_seed(run: Run, tmp_path: Path) -> None:
+    """A method by gradients records steps and a learning rate, the direct method does not: both are repetitions."""
+    write_arrays(tmp_path / "log.parquet", blobs(known=0.5), ACTIONS)
+    for method in ("dm", "tips"):
+        assert run("train", "log.parquet", "--candidates", method, "-o", f"{method}.safetensors").code == 0
+        asked = read_policy(f"{method}.safetensors").policy.asked
+        assert (asked["steps"], asked["lr"], asked["reward-range"]) == ("auto", "auto", "auto")
+
+
 # --- what is compared ---
 
 

@@ -57,7 +57,8 @@ def test_weights_are_the_inverse_probabilities(selective: Path, monkeypatch: pyt
         monkeypatch.setattr(data, "PART_BYTES", 5000 * data.row_bytes(log, COLUMNS))
         whole, streamed = (_data(log, is_streamed) for is_streamed in (False, True))
         known = whole.statistics.known
-        assert [known.o[known.action == a].mean() for a in (0, 1)] == pytest.approx([2.5, 10], rel=0.05)
+        # About 500 of the sampled rows are known ones of action 1: two standard errors are 9 %.
+        assert [known.o[known.action == a].mean() for a in (0, 1)] == pytest.approx([2.5, 10], rel=0.09)
         assert (streamed.statistics.known.o == known.o).all()
         for rows in (whole, streamed):
             sample, parts = rows.statistics.sample, joined(list(rows.parts(0)))

@@ -188,19 +188,19 @@ def test_draws_far_below_the_likeliest_actions_are_reported() -> None:
     0.6 against 1, and the log's mean is 0.5."""
     reward = np.tile([1.0, 0.0], 50)
     sampled, likeliest = np.tile([1.2, 0.8], 50), np.tile([2.0, 0.0], 50)
-    (finding,) = findings(reward, sampled, likeliest, is_soft=True)
+    (finding,) = findings(reward, sampled, likeliest, np.ones(len(reward)), is_soft=True)
     assert finding == (
         "sampled actions are worth far less than argmax actions: 0.6 against 1 (SNIPS on the known train rows); "
         "consider --act auto or --act argmax",
         False,
     )
-    assert not list(findings(reward, sampled, likeliest, is_soft=False))
-    assert not list(findings(reward, np.tile([1.9, 0.1], 50), likeliest, is_soft=True))
+    assert not list(findings(reward, sampled, likeliest, np.ones(len(reward)), is_soft=False))
+    assert not list(findings(reward, np.tile([1.9, 0.1], 50), likeliest, np.ones(len(reward)), is_soft=True))
     # Values of 0.4 and 0.5, but the log's mean is 0.6: neither is better than the log.
     poor = np.tile([1.0, 1.0, 1.0, 0.0, 0.0], 50), np.tile([1.0, 0.5, 0.5, 2.0, 1.0], 50)
-    assert not list(findings(*poor, np.tile([2.0, 0.0, 0.0, 2.0, 0.0], 50), is_soft=True))
+    assert not list(findings(*poor, np.tile([2.0, 0.0, 0.0, 2.0, 0.0], 50), np.ones(250), is_soft=True))
     noisy = np.array([1.0, 0.0, 1.0, 1.0])  # four rows show nothing
-    assert not list(findings(noisy, np.full(4, 1.0), np.array([2.0, 0.0, 2.0, 0.0]), is_soft=True))
+    assert not list(findings(noisy, np.full(4, 1.0), np.array([2.0, 0.0, 2.0, 0.0]), np.ones(4), is_soft=True))
 
 
 def test_banditnet_that_avoids_logged_actions_is_reported(run: Callable[..., Any], tmp_path: Path) -> None:
@@ -220,3 +220,9 @@ def test_banditnet_that_avoids_logged_actions_is_reported(run: Callable[..., Any
     remedy = ("--translation", "auto", "--select", "ips")
     searched = run("train", log, "--method", "banditnet", *remedy, "-o", "q.safetensors")
     assert len(searched.stderr.splitlines()) == 1
+
+
+def test_truncated_weights_of_the_logging_policy_are_no_failure() -> None:
+    """3,000 equally likely actions and ν = 0.001: the logging policy itself has weights of p/ν = 1/3."""
+    third = np.full(50, 1 / 3)
+    assert not list(findings(np.tile([1.0, 0.0], 25), third, np.zeros(50), third, is_soft=True))
