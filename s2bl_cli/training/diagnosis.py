@@ -1,5 +1,5 @@
-"""What the known train rows say against a trained policy: that it samples worse actions than its argmax, or that
-it avoids the logged actions. The values are biased upward, because the policy has learned from these rows."""
+"""Problems that the known train rows reveal in a trained policy: it samples worse actions than its argmax, or it avoids
+the logged actions. The values are biased upward, because the policy was trained on these rows."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -17,19 +17,19 @@ from s2bl_cli.training.data import TrainingData
 
 _MOST_ROWS = 1 << 14
 _ROWS_AT_ONCE = 4096
-_LEAST_MEAN_WEIGHT = 0.5  # it is 1 for a policy that takes logged actions, whatever they are
-_LEAST_SHARE = 0.75  # of the gain of the argmax over the logged ones
+_LEAST_MEAN_WEIGHT = 0.5  # it is 1 for a policy that takes the logged actions, whatever they are
+_LEAST_SHARE = 0.75  # of the argmax's gain over the logged actions
 
 
 class Finding(NamedTuple):
-    """What is wrong with a policy, and what to type."""
+    """A problem with a policy, and the options that fix it."""
 
     text: str
     has_failed: bool = False  # the policy is useless
 
 
 def known_rows(data: TrainingData) -> Iterator[LogArrays]:
-    """Known train rows in batches, of very many only some."""
+    """Known train rows in batches; a subset if there are very many."""
     remaining = _MOST_ROWS
     for part, *_ in data.scan():
         known = np.flatnonzero(part.known)
@@ -45,7 +45,7 @@ def known_rows(data: TrainingData) -> Iterator[LogArrays]:
 
 @torch.no_grad()
 def diagnose(policy: Policy, data: TrainingData, nu: float, device: torch.device) -> list[Finding]:
-    """By the known train rows."""
+    """Diagnose a policy on the known train rows."""
     network = on_device(network_from(policy.network, policy.tensors, "the policy"), device).eval()
     columns: list[list[Floats]] = []
     for rows in known_rows(data):
@@ -59,7 +59,7 @@ def diagnose(policy: Policy, data: TrainingData, nu: float, device: torch.device
 
 
 def findings(reward: Floats, sampled: Floats, greedy: Floats, *, is_soft: bool) -> Iterator[Finding]:
-    """`sampled`, `greedy`: weights π(a|x)/p of the policy and of its argmax, all (rows,)."""
+    """`sampled`, `greedy`: weights π(a|x)/p of the policy and of its argmax, both (rows,)."""
     if sampled.mean() < _LEAST_MEAN_WEIGHT:
         yield Finding(
             f"avoids the logged actions: the mean weight of the known train rows is {sampled.mean():.2f}, not about 1; "
