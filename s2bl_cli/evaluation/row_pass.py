@@ -47,7 +47,7 @@ class PolicyBank:
     origin is not 0: features far from 0, such as times, would lose precision in float32.)
 
     Logits are stored as (members, actions, rows). A processor vectorises along the rows but not along a few actions,
-    where a softmax would cost more than the product.
+    and a softmax costs more than the product.
     """
 
     def __init__(self, policies: Mapping[int, LoadedPolicy], device: torch.device) -> None:

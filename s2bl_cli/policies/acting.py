@@ -1,4 +1,4 @@
-"""From logits to the probabilities with which a policy acts (`contract/acts.py`)."""
+"""Converts logits to the probabilities with which a policy acts (`contract/acts.py`)."""
 
 import torch
 from torch import Tensor

@@ -18,9 +18,9 @@ Contexts = npt.NDArray[np.generic] | Tensor  # (rows, *shape)
 
 
 def context_tensor(context: Contexts, device: torch.device) -> Tensor:
-    """On the device, in the file's dtype. Shares the array's memory if possible. Arrays that Arrow lends are read-only,
-    which torch warns about, so they are copied. A tensor on the device is returned as is, so that a batch for several
-    models is converted once."""
+    """Contexts on the device, in the file's dtype. Shares the array's memory if possible. Arrays that Arrow lends are
+    read-only, which torch warns about, so they are copied. A tensor on the device is returned as is, so that a batch
+    for several models is converted once."""
     if isinstance(context, Tensor):
         return context.to(device)
     whole = np.ascontiguousarray(context)

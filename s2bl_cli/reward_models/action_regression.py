@@ -68,7 +68,7 @@ class RegressionRows:
 
 
 def regression_rows(features: Tensor, scores: Tensor, action: npt.NDArray[np.integer], actions: int) -> RegressionRows:
-    """From features (rows, features) and the scores of the logged actions (rows, scores), in double precision."""
+    """Rows from features (rows, features) and the scores of the logged actions (rows, scores), in double precision."""
     order = np.argsort(action, kind="stable")
     index = torch.from_numpy(order).to(features.device)
     x = features[index].to(torch.float64)

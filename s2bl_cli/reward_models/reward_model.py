@@ -2,7 +2,7 @@
 
     fold = assign_folds(known, folds=5, seed=0)
     model = cross_fit(context[known], action[known], reward[known], fold[known], actions=10)
-    model.predict(context, fold)     # (rows, actions): each row by the model that has not learned from it
+    model.predict(context, fold)     # (rows, actions): each row by the model not trained on it
 
 Each kind of model is a module with a `cross_fit` of this form (`logistic.py`).
 """

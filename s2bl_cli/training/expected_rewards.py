@@ -231,7 +231,8 @@ def calibrate(score: Floats, reward: Floats, fold: Ints, weight: Floats | None =
     for k in range(_FOLDS):
         others = fold != k
         curves.append(_curve(score[others], reward[others], weight[others]))
-        # Centred on the mean of the other folds: a row's own reward lowers it, which would look like a negative slope.
+        # Centred on the mean of the other folds: it is lower if a row's own reward is high, which would otherwise look
+        # like a negative slope.
         centre = np.average(reward[others], weights=weight[others])
         unseen[~others] = np.interp(score[~others], *curves[-1]) - centre
     whole = _curve(score, reward, weight)
