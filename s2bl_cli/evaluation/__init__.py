@@ -1,1 +1,1 @@
-"""Policies and logs in, scores out."""
+"""Computes scores of policies on logs."""

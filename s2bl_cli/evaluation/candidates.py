@@ -1,5 +1,5 @@
-"""What is scored: policy files, the logging policy, the uniform one, and other tools' probabilities; and the columns of
-a score that their lineages have: what was trained on which data, and how."""
+"""The policies to score: policy files, the logging policy, the uniform policy, and probabilities from other tools. Also
+the columns of a score that come from their lineages: the method, its data and its settings."""
 
 import hashlib
 import math
@@ -26,34 +26,35 @@ from s2bl_cli.evaluation.selection import SelectedRows
 from s2bl_cli.evaluation.settings import LOGGING
 from s2bl_cli.objectives.methods import AUTO, METHODS, method_name
 
-UNIFORM = "uniform"  # the policy that draws every action equally often
-NO_BASELINE = "none"  # compares with nothing
+UNIFORM = "uniform"  # draws every action with the same probability
+NO_BASELINE = "none"  # no comparison
 SUPERVISED = "supervised"  # the method of a policy that make-logs fitted to labels
 
-_WORDS = (LOGGING, UNIFORM, STANDARD_STREAM)  # that are not the names of files
+_WORDS = (LOGGING, UNIFORM, STANDARD_STREAM)  # not file names
 
 _PLACE_NAME = re.compile(r"[a-z][a-z0-9_]*")
-_PLACE_NUMBERS = ("tau", "rho", "known", "missing", "lam")  # that tables compute with
+_PLACE_NUMBERS = ("tau", "rho", "known", "missing", "lam")  # numeric in tables
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """One policy to score. The logging and the uniform policy have neither `loaded` nor `probabilities`."""
+    """A policy to score. The logging and the uniform policy have neither `loaded` nor `probabilities`."""
 
     name: str
     loaded: LoadedPolicy | None = None
     probabilities: ProbabilityFile | None = None
-    given_act: Act | None = None  # how it is to act, whatever its file says
-    place: "GridPlace | None" = None  # of another tool's policy
+    given_act: Act | None = None  # overrides how its file says it acts
+    place: "GridPlace | None" = None  # for a policy from another tool
 
     @property
     def acts(self) -> Act:
-        """Probabilities of another tool are drawn from, unless it is said otherwise."""
+        """How the policy acts. Probabilities from another tool are sampled from, unless specified otherwise."""
         return self.given_act or (PLAIN if self.loaded is None else self.loaded.policy.acts)
 
     @property
     def source(self) -> Source:
-        """As an input in a lineage. A policy that is a word has the word's digest: the command can be repeated."""
+        """The policy as an input in a lineage. A policy given by a word has the word's digest: the command can be
+        repeated."""
         file = self.loaded or self.probabilities
         if file is not None:
             return file.source
@@ -61,8 +62,8 @@ class Candidate:
         return Source("policy", hashlib.sha256(word.encode()).hexdigest(), word)
 
     def facts(self, log: Log, more: Mapping[str, Any] | None = None) -> dict[str, Any]:
-        """Its columns in a score, with `more` settings. A policy without a policy file does not say how it was
-        trained: its name is its method, its data the log's."""
+        """Its columns in a score, with `more` settings. A policy without a policy file does not record how it was
+        trained: its name is used as its method, and the log as its data."""
         if self.loaded is not None:
             return policy_facts(self.loaded, self.given_act, more)
         step = log.lineages[0]
@@ -78,11 +79,11 @@ class Candidate:
 
 @dataclass(frozen=True)
 class GridPlace:
-    """The name and the place in a grid of a policy whose file has no lineage."""
+    """The name and the grid position of a policy whose file has no lineage."""
 
     method: str | None
     seed: int | None = None
-    settings: Mapping[str, Any] = field(default_factory=dict)  # such as ρ, as in the settings of a score
+    settings: Mapping[str, Any] = field(default_factory=dict)  # such as ρ, in the format of a score's settings
 
 
 def parse_place(text: str) -> GridPlace:
@@ -128,10 +129,10 @@ UNIFORM_CANDIDATE = Candidate(UNIFORM)
 def open_candidates(
     names: Sequence[str], act: Act | None = None, compare_to: str = LOGGING, place: GridPlace | None = None
 ) -> Iterator[tuple[list[Candidate], Candidate | None]]:
-    """The policies by their names, each once, and the logging policy last, whether it was named or not; and the one of
-    them that the others are compared with, which is scored even if it was not named.
+    """The policies by name, each once, with the logging policy last, whether or not it was named; and the policy that
+    the others are compared with, which is scored even if it was not named.
 
-    `act`: how policies of files are to act, whatever the files say. `place`: that of the only file of probabilities.
+    `act`: overrides how policy files act. `place`: the grid position of the only file of probabilities.
     """
     paths = [path for name in names for path in _paths(name)]
     baseline = _baseline_path(compare_to, paths)
@@ -150,7 +151,7 @@ def open_candidates(
 
 
 def _paths(name: str) -> list[str]:
-    """The files of a folder or glob. Words and - stay as they are."""
+    """The files in a folder or glob. Words and - are returned unchanged."""
     if name in _WORDS:
         return [name]
     if os.path.isdir(name) and not any(Path(name).rglob("*.safetensors")) and any(Path(name).rglob("*.parquet")):
@@ -162,7 +163,7 @@ def _paths(name: str) -> list[str]:
 
 
 def _baseline_path(compare_to: str, paths: Sequence[str]) -> list[str]:
-    """The path of the baseline, as in `paths` if it is one of them; none for `none`."""
+    """The path of the baseline, spelled as in `paths` if it is one of them; none for `none`."""
     if compare_to == NO_BASELINE:
         return []
     same = [path for path in paths if path not in _WORDS and _is_same(path, compare_to)]
@@ -179,7 +180,7 @@ def _without_repetitions(paths: Sequence[str]) -> list[str]:
 
 
 def _distinguishing_names(paths: Sequence[str]) -> list[str]:
-    """The files' names, with as many of their folders as distinguish files of one name."""
+    """The file names, with as many parent folders as needed to distinguish files with the same name."""
     parts = [Path(os.path.realpath(path)).parts for path in paths]
     names = []
     for own in parts:
@@ -190,7 +191,7 @@ def _distinguishing_names(paths: Sequence[str]) -> list[str]:
 
 
 def _candidate(path: str, name: str, act: Act | None, stack: ExitStack) -> Candidate:
-    """`name` is that of its scores."""
+    """`name`: used in its scores."""
     if path == UNIFORM:
         return UNIFORM_CANDIDATE
     if is_probability_file(path):
@@ -204,7 +205,7 @@ def of_policy(loaded: LoadedPolicy, act: Act | None = None) -> Candidate:
 
 
 def recorded_baseline(baseline: Candidate | None) -> str:
-    """The baseline in a lineage: a word, or the digest of the policy's file, which is one of the inputs."""
+    """The baseline in a lineage: a word, or the digest of the policy file, which is one of the inputs."""
     if baseline is None:
         return NO_BASELINE
     file = baseline.loaded or baseline.probabilities
@@ -212,7 +213,7 @@ def recorded_baseline(baseline: Candidate | None) -> str:
 
 
 def check_fit(candidates: Sequence[Candidate], log: Log, rows: SelectedRows) -> None:
-    """Refuse a policy for other actions or contexts, and probabilities that are not of the log's rows."""
+    """Reject policies for other actions or contexts, and probabilities that do not match the log's rows."""
     for candidate in candidates:
         if candidate.loaded is not None:
             mismatch = candidate.loaded.policy.misfit(
@@ -244,7 +245,8 @@ def _remedy(network: NetworkSpec, log: Log) -> str:
 def policy_facts(
     loaded: LoadedPolicy, given_act: Act | None = None, more: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Of a policy file: the data and the settings of its training, and how it acts, here or by itself."""
+    """The facts in a policy file: the data and settings of its training, and how the policy acts, as given or as
+    stored."""
     policy, step = loaded.policy, loaded.policy.lineage
     rows, known, model = policy.training_rows, policy.training_known, policy.network.model
     sizes = {"rho": round(known / rows, 6), "known": known, "missing": rows - known} if rows else {}
@@ -256,7 +258,7 @@ def policy_facts(
         **sizes,
         "model": model,
         **_act_settings(given_act or policy.acts),
-        **({} if given_act is None else {"asked.act": None}),  # what `train --act auto` chose is not what is scored
+        **({} if given_act is None else {"asked.act": None}),  # the choice of `train --act auto` is not what is scored
         **(more or {}),
     }
     method = AUTO if policy.asked.get("method") == AUTO else _method(trained, model)
@@ -264,7 +266,7 @@ def policy_facts(
 
 
 def _act_settings(act: Act) -> dict[str, Any]:
-    """Scores of a softmax at temperature 1 have no setting for it, as before policies said how they act."""
+    """A softmax at temperature 1 has no setting, as in scores from before policies stored how they act."""
     return {"act": None if act.is_plain else act.text}
 
 

@@ -12,11 +12,11 @@ from s2bl_cli.metrics.gains import BETTER, HEADLINES, SIMULTANEOUS, SINGLE, VERD
 from s2bl_cli.metrics.metric import VALUE, Metric
 from s2bl_cli.metrics.sample import ScoredPolicy
 
-_KEPT_BYTES = 256 << 20  # of the baseline's influence values; estimates beyond it are computed for every policy again
+_KEPT_BYTES = 256 << 20  # for the baseline's influence values; further estimates are recomputed for every policy
 
 
 class Baseline:
-    """`number` of policies that are compared with it. `resampled`: whether intervals are bootstrapped."""
+    """`number`: how many policies are compared with it. `resampled`: whether intervals are bootstrapped."""
 
     def __init__(self, candidate: Candidate, policy: ScoredPolicy, number: int, *, resampled: bool) -> None:
         self.candidate, self.number = candidate, number
@@ -25,14 +25,14 @@ class Baseline:
         self._bytes = 0
 
     def keep(self, metric: Metric, estimate: Estimate) -> None:
-        """Remember an estimate of the baseline's own scores. The bootstrap needs more than there is room for."""
+        """Cache an estimate from the baseline's own scores. What the bootstrap needs does not fit in the cache."""
         size = 8 * estimate.rows
         if metric.group == VALUE and not self._resampled and self._bytes + size <= _KEPT_BYTES:
             self._kept[metric.name] = estimate.without_values()
             self._bytes += size
 
     def gains(self, metric: Metric, estimate: Estimate) -> Iterator[tuple[str, Estimate]]:
-        """By their names, of an estimate of another policy's value; none if the baseline has no such estimate."""
+        """The gains, by name, of an estimate of another policy's value; none if the baseline has no such estimate."""
         own = self._estimate(metric) if metric.group == VALUE else None
         if own is None or own.influence is None or estimate.influence is None or own.rows != estimate.rows:
             return
@@ -47,16 +47,16 @@ class Baseline:
             return self._kept[metric.name]
         if not metric.is_measurable(self._policy):
             return None
-        # A fresh copy: what it computes on the way is not kept for all policies.
+        # A new copy, so that its intermediate results are not kept for all policies.
         return next(iter(metric.compute(replace(self._policy))), None)
 
 
 def headline(by_metric: Mapping[str, Score]) -> str | None:
-    """The estimator that stands for the value: of those with a gain, if any has one."""
+    """The estimator that represents the value, preferably one that has a gain."""
     names = [name for name in HEADLINES if name + SIMULTANEOUS in by_metric]
     names = names or [name for name in HEADLINES if name in by_metric]
     if names[:2] == ["ppi-dr", "dr"] and by_metric["ppi-dr"].rows == by_metric["dr"].rows:
-        names = names[1:]  # no row without feedback: the two are the same
+        names = names[1:]  # if all rows have feedback, the two are the same
     return names[0] if names else None
 
 

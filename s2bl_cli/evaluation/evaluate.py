@@ -1,7 +1,7 @@
-"""Policies × logs → scores, their lineage, and what to warn of.
+"""Scores every policy on every log, with their lineage and warnings.
 
-A log is read twice: without its contexts, for which rows there are; with them, for all policies at once. Where
-models are needed, once more before that, for the sample they are fitted on.
+A log is read twice: once without its contexts, to select the rows, and once with them, for all policies at once. If
+models are needed, it is read once more in between, to sample the rows that they are fitted on.
 """
 
 import math
@@ -41,7 +41,7 @@ Progress = Callable[[str, int, str], AbstractContextManager[Advance]]
 
 @dataclass
 class Evaluation:
-    """All scores; `scored_rows` has a line per log, `warnings` what makes numbers doubtful."""
+    """All scores; `scored_rows` has one line per log, `warnings` the problems with the numbers."""
 
     scores: list[Score] = field(default_factory=list)
     scored_rows: list[str] = field(default_factory=list)
@@ -59,10 +59,10 @@ def evaluate_policies(
     progress: Progress,
     placed_as: str | None = None,
 ) -> tuple[Evaluation, Step]:
-    """Every policy on every log. `baseline`: the candidate that the others are compared with. `placed_as`: the place
-    in a grid of another tool's policy, for the lineage."""
+    """Score every policy on every log. `baseline`: the candidate that the others are compared with. `placed_as`: the
+    grid position of another tool's policy, for the lineage."""
     evaluation = Evaluation()
-    # The logging policy is scored unasked: it is an input only where nothing else is.
+    # The logging policy is always scored, so it counts as an input only if there is no other.
     named = [candidate for candidate in candidates if candidate is not LOGGING_CANDIDATE] or [LOGGING_CANDIDATE]
     sources = [candidate.source for candidate in named]
     for name in logs:
@@ -119,10 +119,10 @@ def score_on_log(
             remedy = "use --missing-model" if sample.observed is None else "its intervals are too narrow"
             evaluation.warnings.append(f"{candidate.name} on {log.name}: {fault}; {remedy}")
             policy = replace(policy, concerns=(*policy.concerns, fault))
-        scored[i] = replace(policy)  # without the values that the check has computed, which take memory
+        scored[i] = replace(policy)  # drop the values that the check has computed, which take memory
     compared = _baseline(candidates, scored, baseline, interval)
     scores: dict[int, list[Score]] = {}
-    # The baseline first: the others need its estimates.
+    # The baseline comes first, because the others need its estimates.
     for i in sorted(scored, key=lambda i: candidates[i] is not baseline):
         scores[i] = list(policy_scores(candidates[i], scored.pop(i), metrics, log, rows.split, interval, compared))
     evaluation.scores += [score for i in sorted(scores) for score in scores[i]]
@@ -157,14 +157,15 @@ def policy_scores(
     settings: IntervalSettings,
     baseline: Baseline | None = None,
 ) -> Iterator[Score]:
-    """In the order of the metrics; gains follow the estimate that they are of, and the verdict on them is the last.
+    """Scores in the order of the metrics. Gains follow the estimate that they belong to, and the verdict on them is
+    last.
 
     A metric that cannot be measured, or is NaN or infinite, has no score.
     """
     facts = candidate.facts(log)
     gain_facts = facts if baseline is None else candidate.facts(log, {"baseline": baseline.candidate.name})
     measured = _measured(candidate, policy, metrics, baseline)
-    # The bootstrap draws once for all; other intervals need no more than one estimate's terms in memory.
+    # The bootstrap draws once for all estimates; other intervals need only one estimate's terms in memory.
     groups = [list(measured)] if settings.kind == BOOTSTRAP else ([named] for named in measured)
     made: list[Score] = []
     for group in groups:
@@ -198,7 +199,7 @@ def _measured(
     """Estimates by the names of their scores."""
     for metric in metrics:
         if not metric.is_measurable(policy) or (metric.group == BOUND and policy.sample.cluster is not None):
-            continue  # bounds are for independent rows
+            continue  # bounds require independent rows
         for estimate in metric.compute(policy):
             if math.isfinite(estimate.value):
                 if estimate.cluster is None and estimate.influence is not None:
@@ -211,7 +212,7 @@ def _measured(
 
 
 def _check_measurable(log: Log, rows: SelectedRows, metrics: Sequence[Metric], settings: EvaluateSettings) -> None:
-    """Metrics that were asked for by name and that nothing can be measured of."""
+    """Reject metrics that were requested by name but cannot be measured."""
     if rows.sample.label is None and all(metric.group == LABELS for metric in metrics):
         raise ContractError(f"{log.name}: it has no column 'label', which accuracies need: name it with --label-column")
     if not rows.sample.known.any() and all(metric.needs_feedback for metric in metrics):

@@ -1,8 +1,8 @@
-"""The models that estimates use, cross-fitted on a log: of the reward, and of whether the feedback is known.
+"""The models that estimates use, cross-fitted on a log: one of the reward, and one of whether the feedback is known.
 
-They are fitted on a sample of rows that memory has room for (SAMPLE_BYTES of contexts), drawn by the seed: a linear
-model does not need more. Every row has a fold, whether it was sampled or not, and is predicted by a model that
-has not learned from it.
+They are fitted on a sample of rows that fits in memory (SAMPLE_BYTES of contexts), drawn with the seed: a linear model
+does not need more. Every row has a fold, whether it was sampled or not, and is predicted by a model that was not
+trained on it.
 """
 
 from collections.abc import Sequence
@@ -35,18 +35,19 @@ _NO_ROWS: Ints = np.empty(0, np.int64)
 
 @dataclass(frozen=True)
 class FittedModels:
-    """What a pass over the rows needs of them."""
+    """The models that a pass over the rows needs."""
 
     fold: npt.NDArray[np.int32]  # (selected rows,)
     reward: RewardModel | None
-    observation: ObservationModel | None  # P(known | x, a), where rows are to be weighted by it
-    missingness: str | None  # a warning, where feedback depends on context or action and rows are not weighted for it
+    observation: ObservationModel | None  # P(known | x, a), if rows are weighted by it
+    missingness: str | None  # a warning, if feedback depends on context or action and rows are not weighted accordingly
 
 
 def fit_models(
     log: Log, rows: SelectedRows, metrics: Sequence[Metric], settings: EvaluateSettings, device: torch.device
 ) -> FittedModels:
-    """What the metrics need: a pass over the contexts for the sample, then the fits. Without any, there is no pass."""
+    """Fit what the metrics need: one pass over the contexts for the sample, then the fits. No pass if nothing is
+    needed."""
     sample = rows.sample
     known = int(sample.known.sum())
     folds = min(settings.model_folds, max(2, sample.known_units))

@@ -1,7 +1,7 @@
 """The single pass over a log's contexts, for all policies at once: it computes the columns that metrics need.
 
-A batch of contexts is converted once, for the policies, the reward model and the model of missingness alike. What is
-kept are the columns, at most 29 bytes per row and policy (`metrics/sample.py`), and 8 bytes per row for the models.
+A batch of contexts is converted once and shared by the policies, the reward model and the model of missingness. Only
+the columns are kept: at most 29 bytes per row and policy (`metrics/sample.py`), and 8 bytes per row for the models.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -29,25 +29,25 @@ from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import PolicyNetwork, network_from, on_device
 
 _NUMBERS_AT_ONCE = 1 << 22  # rows × actions of one policy
-_STACKED_NUMBERS_AT_ONCE = 1 << 20  # probabilities of several policies: about what a processor's cache holds
-_NETWORK_ROWS_AT_ONCE = 512  # a row of a log is small, but a ResNet makes hundreds of kilobytes of it
+_STACKED_NUMBERS_AT_ONCE = 1 << 20  # probabilities of several policies: about the size of a processor's cache
+_NETWORK_ROWS_AT_ONCE = 512  # a row of a log is small, but a ResNet turns it into hundreds of kilobytes
 _ABSENT = np.empty((0, 0), np.float32)
 
 Advance = Callable[[int, str], None]
 
 
 class PolicyBank:
-    """Many policies on one batch of contexts. All are of one number of features and actions.
+    """Many policies on one batch of contexts. All have the same numbers of features and actions.
 
     Linear ones are stacked into one wide product, with the standardisation of each folded into its weights:
 
         W·((x − shift)·scale) + b = (W·scale)·(x − origin) + [b − W·((shift − origin)·scale)]
 
-    with one origin for all of them, so a batch is converted and shifted once, however many policies there are. (Not
-    origin 0: features far from 0, such as times, would lose their digits in float32.)
+    with one origin for all of them, so a batch is converted and shifted once, however many policies there are. (The
+    origin is not 0: features far from 0, such as times, would lose precision in float32.)
 
-    Logits lie in memory as (members, actions, rows): along the rows a processor computes many at a time, along a
-    few actions it cannot, and a softmax costs more than the product.
+    Logits are stored as (members, actions, rows). A processor vectorises along the rows but not along a few actions,
+    and a softmax costs more than the product.
     """
 
     def __init__(self, policies: Mapping[int, LoadedPolicy], device: torch.device) -> None:
@@ -71,7 +71,7 @@ class PolicyBank:
 
     @torch.no_grad()
     def logits(self, batch: Tensor) -> Iterator[tuple[int, Tensor]]:
-        """For contexts on the device: of which policy, and its (actions, rows)."""
+        """For contexts on the device: the number of each policy, and its logits (actions, rows)."""
         if self._stacked:
             x = batch.flatten(1).to(torch.float32) - self._origin  # (rows, features)
             actions = self._bias.shape[1]
@@ -96,8 +96,8 @@ def write_columns(
     advance: Advance,
     seen: Sequence[SeenRows] = (),
 ) -> tuple[LoggedSample, list[dict[str, Array]]]:
-    """The sample with the models' predictions, and for every candidate, by name, the columns that it and the log
-    allow. `seen` are shown all rows."""
+    """The sample with the models' predictions and, for every candidate by name, the columns that it and the log allow.
+    All rows are passed to `seen`."""
     q, observed = (
         None if model is None else np.empty(rows.sample.rows, np.float32)
         for model in (models.reward, models.observation)
@@ -150,7 +150,8 @@ def write_columns(
 
 
 def _batches(log: Log, rows: SelectedRows, at_once: int) -> Iterator[tuple[slice, LogArrays]]:
-    """The selected rows in order, few enough at a time for (rows, actions); and their places among the selected."""
+    """The selected rows in order, in batches small enough for (rows, actions), and their positions among the
+    selected."""
     start = selected = 0
     for whole in log.batches(("context", "action", "propensity", "label", "pi0")):
         for first in range(0, whole.num_rows, at_once):
@@ -169,7 +170,7 @@ def _policy_batches(
     context: Tensor,
     batch: LogBatch,
 ) -> Iterator[tuple[int, PolicyBatch]]:
-    """Which candidate, and its probabilities; empty of a logging policy whose π₀ the log does not store."""
+    """Each candidate with its probabilities; empty for a logging policy whose π₀ the log does not store."""
     for i, logits in bank.logits(context):
         yield i, _acting(logits, candidates[i].acts, batch)
     rows, actions = len(batch.action), len(batch.never_logged)
@@ -185,7 +186,7 @@ def _policy_batches(
 
 @torch.no_grad()
 def _acting(logits: Tensor, act: Act, batch: LogBatch, given: Probabilities | None = None) -> PolicyBatch:
-    """`logits`: (actions, rows); `given`: the probabilities that they are the logarithms of, (rows, actions)."""
+    """`logits`: (actions, rows); `given`: the probabilities of which they are the logarithms, (rows, actions)."""
 
     def probabilities(act: Act) -> Probabilities:
         if given is not None and act.is_plain:
@@ -197,7 +198,7 @@ def _acting(logits: Tensor, act: Act, batch: LogBatch, given: Probabilities | No
 
 
 def _folded(network: PolicyNetwork, origin: Array) -> tuple[Array, Array]:
-    """Weight and bias for contexts less the origin; infinite where float32 cannot hold them."""
+    """Weight and bias for contexts minus the origin; infinite if they overflow float32."""
     tensors = {name: tensor.numpy().astype(np.float64) for name, tensor in network.state_dict().items()}
     with np.errstate(over="ignore", invalid="ignore"):
         weight = tensors["body.1.weight"] * tensors["scale"]

@@ -1,4 +1,4 @@
-"""Which rows of a log are scored, and their columns except the contexts. A quick pass: contexts are most of a log."""
+"""Selects the rows of a log to score, and reads all columns except the contexts, which take up most of a log."""
 
 from dataclasses import dataclass, replace
 
@@ -12,7 +12,7 @@ from s2bl_cli.metrics.sample import LoggedSample, Mask
 
 @dataclass(frozen=True)
 class SelectedRows:
-    """The rows of the chosen split, and where in the log they are."""
+    """The rows of the chosen split, and their positions in the log."""
 
     split: str
     mask: Mask  # (rows of the log,)
@@ -20,12 +20,12 @@ class SelectedRows:
     sample: LoggedSample
 
     def chosen_of(self, rows: int) -> Mask:
-        """Which rows of a file to score that has as many rows as the log, or the scored ones alone."""
+        """Which rows to score in a file that has as many rows as the log, or only the scored ones."""
         return np.ones(rows, bool) if rows == self.sample.rows else self.mask
 
 
 def select_rows(log: Log, split: str) -> SelectedRows:
-    """Read all but the contexts and keep the split's rows. Here costs become rewards."""
+    """Read everything except the contexts and keep the split's rows. Costs become rewards here."""
     with all_faults_reported(log):
         arrays = log.read(("action", "propensity", "cost", "label", "split", "cluster"))
     if split == AUTO:
@@ -59,10 +59,10 @@ def _check_clusters(log: Log, sample: LoggedSample) -> None:
 
 
 def with_declared_range(log: Log, rows: SelectedRows, declared: tuple[float, float] | None) -> SelectedRows:
-    """The rows with the range of their rewards as declared, which all known rewards must lie in."""
+    """The rows with the declared range of their rewards, which must contain all known rewards."""
     if declared is None:
         return rows
-    low, high = np.asarray(declared, np.float32)  # as precise as the log's costs
+    low, high = np.asarray(declared, np.float32)  # the precision of the log's costs
     reward = rows.sample.r.astype(np.float32)
     outside = np.flatnonzero(rows.sample.known & ((reward < low) | (reward > high)))
     if len(outside):

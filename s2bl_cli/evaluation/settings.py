@@ -1,4 +1,4 @@
-"""What `evaluate` can be asked to do. Importing this module does not import torch."""
+"""The settings of `evaluate`. Importing this module does not import torch."""
 
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -16,7 +16,7 @@ MODEL_PANEL = "Estimation"
 
 @dataclass(frozen=True)
 class EvaluateSettings:
-    """On which rows, by which metrics, with which intervals."""
+    """The rows, metrics and intervals."""
 
     split: str = setting(
         AUTO,
@@ -54,7 +54,7 @@ class EvaluateSettings:
         "Baseline of the gains: logging, uniform, a policy file, or none",
         metavar="POLICY",
         recorded=False,
-    )  # evaluate_policies records it: a lineage has no file names
+    )  # recorded by evaluate_policies, because a lineage has no file names
     missing_model: bool = setting(False, "Correct for feedback that is missing depending on context and action")
     model_folds: int = setting(
         5,
@@ -95,7 +95,7 @@ class EvaluateSettings:
     def chosen(self) -> tuple[str, ...]:
         """The metrics, in the registry's order."""
         named = {ALL: METRICS.names} | {group: table.names for group, table in METRIC_GROUPS.items()}
-        named |= {name: (name,) for name in METRICS.names if name not in named}  # health is a group first
+        named |= {name: (name,) for name in METRICS.names if name not in named}  # as a group, health takes precedence
         for word in self._words:
             if word not in named:
                 near = get_close_matches(word, named, n=1)

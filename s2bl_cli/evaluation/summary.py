@@ -1,4 +1,4 @@
-"""The scores in few words: a line per policy and log. All of them are in the file."""
+"""A short summary of the scores: one line per policy and log. The file has all scores."""
 
 from collections.abc import Iterator, Sequence
 from itertools import groupby

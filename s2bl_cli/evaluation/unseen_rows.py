@@ -1,8 +1,8 @@
 """Rows that a policy has not seen: the test rows that its training left out, and whether it was trained on scored rows.
 
-By the lineage, a policy was trained on a log if both go back to the same file. By content, if the decisions in its
-sketch are repeated in the scored rows more often than chance explains (`contract/row_sketch.py`): in a file that
-contains its train rows, or in a copy that s2bl did not make.
+According to the lineage, a policy was trained on a log if both go back to the same file. According to the content, it
+was if the decisions in its sketch recur in the scored rows more often than chance explains (`contract/row_sketch.py`).
+This detects a file that contains its train rows, or a copy that s2bl did not make.
 """
 
 from collections.abc import Sequence
@@ -21,8 +21,8 @@ _CLUSTERS = "cluster-column"
 
 
 def with_test_rows(log: Log, candidates: Sequence[Candidate], columns: LogColumns, given: SplitSettings) -> Log:
-    """The log with test rows as given. If none are given, and the log has no split, with those that the policies which
-    were trained on it left out."""
+    """The log with the given test rows. If none are given and the log has no split, the test rows are those left out by
+    the policies that were trained on it."""
     if given.test_share is not None:
         return split_log(log, given)
     if log.spec.has("split"):
@@ -42,7 +42,7 @@ def with_test_rows(log: Log, candidates: Sequence[Candidate], columns: LogColumn
     ((split, cluster_column),) = left_out
     if cluster_column == columns.cluster_column:
         return split_log(log, split)
-    # Clusters decide on a row's side: those of the training.
+    # Clusters determine which part a row is in, so use those of the training run.
     as_trained = split_log(log.reopened(replace(columns, cluster_column=cluster_column)), split)
     return (
         as_trained
@@ -52,7 +52,8 @@ def with_test_rows(log: Log, candidates: Sequence[Candidate], columns: LogColumn
 
 
 class SeenByPolicies:
-    """The sketches of the policies, compared with the rows of one pass. Policies of one training share a sketch."""
+    """The sketches of the policies, compared with the rows of one pass. Policies from one training run share a
+    sketch."""
 
     def __init__(self, candidates: Sequence[Candidate]) -> None:
         sketches = [sketch for candidate in candidates if (sketch := _sketch(candidate)) is not None]
@@ -63,13 +64,13 @@ class SeenByPolicies:
         return list(self._seen.values())
 
     def share(self, candidate: Candidate) -> float | None:
-        """Of the scored rows, those that it was trained on; None if there is no evidence of any."""
+        """The fraction of the scored rows that it was trained on; None if there is no evidence of any."""
         sketch = _sketch(candidate)
         return None if sketch is None else self._seen[sketch.encode()].share
 
 
 def trained_on(candidate: Candidate, log: Log, rows: SelectedRows, share: float | None) -> str | None:
-    """A warning if the policy was trained on scored rows. `share`: of them, by content."""
+    """A warning if the policy was trained on scored rows. `share`: their fraction, determined by content."""
     remedy = _remedy(candidate, log, rows)
     if remedy is not None:
         what = f"{candidate.name} was trained on rows of {log.name} that are scored here"
@@ -85,7 +86,8 @@ def trained_on(candidate: Candidate, log: Log, rows: SelectedRows, share: float 
 
 
 def _remedy(candidate: Candidate, log: Log, rows: SelectedRows) -> str | None:
-    """What to do, if by its lineage a policy was trained on scored rows, maybe in another copy (masked otherwise)."""
+    """What to do if, according to its lineage, a policy was trained on scored rows, maybe in a copy with another
+    mask."""
     if not _is_of(candidate, log):
         return None
     own, has_train_rows = _split(candidate), bool((rows.mask & ~rows.is_test).any())

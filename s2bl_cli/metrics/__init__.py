@@ -1,1 +1,1 @@
-"""Metrics and estimators of a policy on a log. Uses only numpy: no torch, no files."""
+"""Metrics and estimators for a policy on a log. Uses only numpy: no torch, no files."""

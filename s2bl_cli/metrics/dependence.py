@@ -1,17 +1,17 @@
 """Whether feedback is missing at random: a test of whether context and action predict which rows have it.
 
 Let kᵢ = 1 if the feedback of row i is known. The test compares sums over rows of (kᵢ − k̄)·f(xᵢ), for many features f,
-with the same sums for shuffled k. If k is independent of context and action, all shuffles are equally likely. So the
-probability of a false alarm is the level, for any number of features and of known rows. Rows of a cluster depend on
-each other; instead of shuffling, each cluster gets a random sign, which is valid for many clusters.
+with the same sums for shuffled k. If k is independent of context and action, all shuffles are equally likely. The
+probability of a false alarm is therefore the level, for any number of features and known rows. Rows of a cluster depend
+on each other, so with clusters each cluster gets a random sign instead of a shuffle, which is valid for many clusters.
 
 There are four groups of features: the constant 1, the standardised context x, |x|, and max(0, B x + b) with random B
-and b, decorrelated. A statistic is the sum of the squared sums of a group: over all rows, which finds what depends on
-the context, and over the rows of each action, which finds what depends on the action, alone or with the context. The
-largest of the statistics, standardised by the shuffles, is compared with the largest of every shuffle. This allows for
-the number of statistics.
+and b, decorrelated. A statistic is the sum of the squared sums of a group. Statistics over all rows detect dependence
+on the context, and statistics over the rows of each action detect dependence on the action, alone or together with the
+context. The largest statistic, standardised by the shuffles, is compared with the largest one of every shuffle, which
+accounts for the number of statistics.
 
-Source: independence by shuffling the sums of a kernel's features, Gretton et al. 2008.
+Source: testing independence by shuffling sums of kernel features, Gretton et al. 2008.
 """
 
 from typing import Any
@@ -26,9 +26,9 @@ from s2bl_cli.running_moments import RunningMoments
 _SHUFFLES = 199
 _LEVEL = 0.01
 _HIDDEN = 64  # random features
-_WIDTH = 128  # wider contexts are projected on as many random directions
-_ACTIONS = 32  # the most frequent ones; all others count as one
-_LARGEST = 3.0  # of a standardised feature: a few extreme rows must not decide
+_WIDTH = 128  # wider contexts are projected onto this many random directions
+_ACTIONS = 32  # the most frequent ones; all others count as one action
+_LARGEST = 3.0  # limit for a standardised feature: a few extreme rows must not decide
 _LEAST_VARIANCE = 0.01  # of a decorrelated random feature, relative to the mean
 _ROWS_AT_ONCE = 2048
 
@@ -40,7 +40,7 @@ Actions = npt.NDArray[np.integer[Any]]
 def dependence(
     context: Contexts, action: Actions, known: Mask, cluster: Clusters | None = None, seed: int = 0
 ) -> str | None:
-    """A warning if the test rejects at 1 %. Rows with and without feedback in."""
+    """A warning if the test rejects at 1 %. Takes rows with and without feedback."""
     if known.all() or not known.any():
         return None
     rng = np.random.default_rng([seed, 4])
@@ -57,7 +57,7 @@ def dependence(
             f = features(context[part])
             sums[number] += deviations[:, part] @ f
             totals += f.sum(axis=0)
-    sums[..., 1:] -= sums[..., :1] * (totals / len(known))[1:]  # features about their mean; the first is the constant
+    sums[..., 1:] -= sums[..., :1] * (totals / len(known))[1:]  # centre the features; the first is the constant
     over_all = sums.sum(axis=0) ** 2 / len(known)
     by_action = (sums**2 / counts[:, None, None]).sum(axis=0)
     of_context, of_both = (np.add.reduceat(s, features.starts, axis=1) for s in (over_all, by_action))
@@ -76,7 +76,7 @@ def dependence(
 
 
 def _shuffled(known: Mask, cluster: Clusters | None, rng: np.random.Generator) -> Floats:
-    """k − k̄, and so many shuffles of it: (1 + shuffles, rows)."""
+    """k − k̄ and its shuffles: (1 + shuffles, rows)."""
     deviation = (known - known.mean()).astype(np.float32)
     if cluster is None:
         return np.stack([deviation, *(rng.permutation(deviation) for _ in range(_SHUFFLES))])

@@ -7,9 +7,9 @@ There are three versions of a divergence, which the name of the metric distingui
     paper    the paper's per-action estimator: Σ_a (1/m_a) Σ_{aᵢ = a} of π ln(π/p), or of p ln(p/π)
 
 The last one assumes that contexts have the same distribution for every logged action. They do not, so it does not
-estimate the divergence (docs/mathematics.md). It exists because the paper's regularisers and error bound use it.
+estimate the divergence (docs/mathematics.md). It is included because the paper's regularisers and error bound use it.
 
-Divergences need no feedback and use all rows. One bound is on the true risk and needs feedback, the others are on the
+Divergences need no feedback and use all rows. One bound is on the true risk and needs feedback; the others are on the
 error of the paper's estimator. δ is 1 − level.
 """
 
@@ -44,7 +44,7 @@ def reverse_kl_terms(policy: ScoredPolicy) -> Floats:
 
 
 def by_action(values: Floats, sample: LoggedSample) -> Estimate:
-    """Σ_a mean_a. Its standard error takes the m_a as given."""
+    """Σ_a mean_a. Its standard error treats the m_a as given."""
     count = np.bincount(sample.action, minlength=sample.actions)
     total = np.bincount(sample.action, values, minlength=sample.actions)
     mean = np.divide(total, count, out=np.zeros(sample.actions), where=count > 0)
@@ -76,8 +76,8 @@ def estimator_error_bound(terms: Floats, sample: LoggedSample, delta: float) -> 
 
 
 def _risk_bound(policy: ScoredPolicy) -> Iterable[Estimate]:
-    """On rewards scaled to [0, 1] by their declared range, mapped back to their unit. The theorem holds for that range
-    alone and for feedback that is missing completely at random, so otherwise there is no bound."""
+    """The bound for rewards scaled to [0, 1] by their declared range, mapped back to their unit. The theorem holds only
+    for that range and for feedback that is missing completely at random; otherwise there is no bound."""
     rows, delta = policy.known_rows, 1 - policy.level
     if policy.nu == 0 or rows.declared_range is None or policy.sample.observed is not None:
         return
@@ -93,10 +93,12 @@ def _risk_bound(policy: ScoredPolicy) -> Iterable[Estimate]:
 
 
 def divergence_limit(policy: ScoredPolicy, delta: float) -> tuple[float, str]:
-    """An upper limit of min(KL(π‖π₀), KL(π₀‖π)), with a probability of about 1 − δ, and the version of the divergences.
+    """An upper limit for min(KL(π‖π₀), KL(π₀‖π)), with probability about 1 − δ, and which version of the divergences it
+    uses.
 
-    Both are means over the rows, and the smaller of two noisy means is too small more often than not. So it is the
-    smaller of two upper confidence limits (normal), each with δ/2. NaN if there are too few rows for a standard error.
+    Both divergences are means over the rows, and the smaller of two noisy means is usually too small. The limit is
+    therefore the smaller of two upper confidence limits (normal), each with δ/2. NaN if there are too few rows for a
+    standard error.
     """
     if policy.has(KL):
         estimates, source = [mean_estimate(policy.values(column)) for column in (KL, REVERSE_KL)], "exact"

@@ -1,5 +1,5 @@
-"""Estimates with the influence of every row, their standard errors, the difference of two estimates, and intervals:
-normal, Bernstein, bootstrap, or an estimator's own bound.
+"""Estimates with the influence of every row, their standard errors, the difference between two estimates, and
+intervals: normal, Bernstein, bootstrap, or an estimator's own bound.
 
 Most estimates are functions g of means t̄ of terms over the rows. The influence of row i is ψᵢ = ∇g(t̄)·(tᵢ − t̄), the
 delta method. The gradient is taken by a complex step, Im g(t̄ + iεe)/ε, which has a negligible rounding error.
@@ -20,7 +20,7 @@ from s2bl_cli.metrics.sample import Floats
 
 NORMAL, BERNSTEIN, BOOTSTRAP, LOWER_BOUND = "normal", "bernstein", "bootstrap", "lower-bound"
 
-_COUNTS_AT_ONCE = 1 << 18  # numbers: the bootstrap's working set fits in the processor's cache
+_COUNTS_AT_ONCE = 1 << 18  # the bootstrap's working set fits in the processor's cache
 _STEP = 1e-30
 
 Values = npt.NDArray[Any]  # real or complex
@@ -32,7 +32,7 @@ class Terms:
     """The terms that an estimator averages over the rows, and its function of the averages."""
 
     values: Sequence[Floats]  # (n,) each
-    # of one mean per term; analytic, so that it can be differentiated
+    # a function of one mean per term; analytic, so that it can be differentiated
     of_means: Callable[..., Values] = lambda mean: mean
     width: float | None = None  # the range of the values of an unbiased mean; None for other estimates
     lower_bound: Callable[[float], float] | None = None  # δ → the estimator's own bound
@@ -60,18 +60,18 @@ class Estimate:
     rows: int
     influence: Floats | None = None  # (rows,); None for a value without a standard error
     note: str | None = None
-    label: int | None = None  # the class of a score by class, or the bin number of a histogram
-    terms: Terms | None = None  # for resampling and bounds; None if there are only normal intervals
+    label: int | None = None  # the class of a per-class score, or the bin number of a histogram
+    terms: Terms | None = None  # for resampling and bounds; None if only normal intervals exist
     edges: tuple[float, float | None] | None = None  # of a histogram's bin
-    comparisons: int = 1  # as many intervals are to hold at once
-    cluster: Clusters | None = None  # (rows,) which cluster a row is of; None: every row is one of its own
+    comparisons: int = 1  # number of intervals that should hold simultaneously
+    cluster: Clusters | None = None  # (rows,) the cluster of each row; None: every row is its own cluster
 
     @cached_property
     def stderr(self) -> float | None:
         return None if self.influence is None else standard_error(self.influence, self.cluster)
 
     def without_values(self) -> "Estimate":
-        """With influence values, but without what only resampling needs: a third of the memory."""
+        """Keep the influence values but drop what only resampling needs: a third of the memory."""
         return self if self.terms is None else replace(self, terms=replace(self.terms, values=()))
 
 
@@ -83,8 +83,8 @@ def mean_estimate(
 
 
 def standard_error(influence: Floats, cluster: Clusters | None = None) -> float | None:
-    """√(Σψ²/(n − 1)/n); None if it is unknown. Rows of one cluster (G numbers from 0) are not independent: their
-    influences are summed first, √(G/(G − 1) Σ_g (Σ_{i in g} ψᵢ)²)/n, which is the same if every row is a cluster."""
+    """√(Σψ²/(n − 1)/n); None if it is unknown. Rows of one cluster (G numbers from 0) are not independent, so their
+    influences are summed first: √(G/(G − 1) Σ_g (Σ_{i in g} ψᵢ)²)/n. The two are equal if every row is a cluster."""
     sums = influence if cluster is None else np.bincount(cluster, influence)
     if len(sums) < 2:
         return None
@@ -120,7 +120,7 @@ def _difference_terms(first: Estimate, second: Estimate) -> Terms | None:
 
 @dataclass(frozen=True)
 class IntervalSettings:
-    """Kind and level of the interval; `draws` and `seed` are for the bootstrap."""
+    """The kind and level of the interval; `draws` and `seed` apply to the bootstrap."""
 
     kind: str = NORMAL
     level: float = 0.95
@@ -130,7 +130,7 @@ class IntervalSettings:
 
 @dataclass(frozen=True)
 class Interval:
-    """`kind` is the kind of interval, None if there is none. An end that is None is open."""
+    """`kind` is None if there is no interval. An end that is None is open."""
 
     low: float | None = None
     high: float | None = None
@@ -145,8 +145,8 @@ def normal_quantile(level: float) -> float:
 def degrees_of_freedom(influence: Floats, cluster: Clusters | None = None) -> float:
     """2n/(κ − 1), at most n − 1, for n rows or clusters and the kurtosis κ of their influences.
 
-    If few rows decide a variance, it is itself uncertain: its estimate has the relative variance (κ − 1)/n, which is
-    that of χ² with so many degrees of freedom. Source: Satterthwaite 1946.
+    If a few rows determine a variance, the variance itself is uncertain: its estimate has the relative variance (κ −
+    1)/n, which is that of χ² with this many degrees of freedom. Source: Satterthwaite 1946.
     """
     sums = influence if cluster is None else np.bincount(cluster, influence)
     variance = float(sums @ sums) / len(sums)
@@ -157,8 +157,8 @@ def degrees_of_freedom(influence: Floats, cluster: Clusters | None = None) -> fl
 
 
 def _half_width(estimate: Estimate, delta: float) -> float:
-    """Of the normal interval: the standard error times a quantile of Student's t."""
-    from scipy.special import stdtrit  # here, because most commands do without
+    """Half the width of the normal interval: the standard error times a quantile of Student's t."""
+    from scipy.special import stdtrit  # imported here, because most commands do not need it
 
     assert estimate.influence is not None
     assert estimate.stderr is not None
@@ -185,7 +185,7 @@ def _interval(estimate: Estimate, settings: IntervalSettings, replicates: Floats
     if error is None or (terms is not None and terms.biased):
         return Interval()
     tail = delta / 2
-    if (len(replicates) + 1) * tail >= 1:  # else the draws are too few for quantiles this far out
+    if (len(replicates) + 1) * tail >= 1:  # otherwise there are too few draws for quantiles this far out
         # Weibull's quantiles: numpy's default is narrower, and with 100 draws would exclude 7 % instead of 5 %.
         low, high = np.quantile(replicates, [tail, 1 - tail], method="weibull")
         return Interval(float(low), float(high), BOOTSTRAP)
@@ -200,8 +200,8 @@ def bernstein_half_width(error: float, count: int, width: float, delta: float) -
     """√(2L/n)·(S + b√(2L/(n − 1))) + bL/(3n), L = ln(3/δ), S² the sample variance, b the range of the values.
 
     Holds for every n, for means of bounded values, on both sides at once: Bennett's inequality for each side and one
-    bound of the variance for both are three events of probability δ/3 at most. Source: Maurer & Pontil 2009, theorems
-    3 and 10, which their theorem 4 joins for one side, rounding the terms in b up to 7bL/(3(n − 1)).
+    bound on the variance for both are three events, each with probability at most δ/3. Source: Maurer & Pontil 2009,
+    theorems 3 and 10, which their theorem 4 combines for one side, rounding the terms in b up to 7bL/(3(n − 1)).
     """
     log = math.log(3 / delta)
     deviation = math.sqrt(2 * log) * (error + width * math.sqrt(2 * log / (count - 1) / count))
@@ -209,13 +209,13 @@ def bernstein_half_width(error: float, count: int, width: float, delta: float) -
 
 
 def _bootstrap(estimates: Sequence[Estimate], settings: IntervalSettings) -> dict[int, Floats]:
-    """The estimates on rows drawn with replacement, (draws,) each without NaN, by their position in `estimates`."""
+    """The estimates on rows drawn with replacement, each (draws,) without NaN, by their position in `estimates`."""
     resampled = {i: e.terms for i, e in enumerate(estimates) if e.terms is not None and e.terms.values}
     replicates: dict[int, Floats] = {}
     for rows in {estimates[i].rows for i in resampled}:
         members = {i: terms for i, terms in resampled.items() if estimates[i].rows == rows}
         cluster = estimates[next(iter(members))].cluster  # the same rows
-        # A difference has the terms of its two estimates: each is resampled once.
+        # A difference has the terms of its two estimates, so each term is resampled only once.
         arrays = {id(values): values for terms in members.values() for values in terms.values}
         resampled_means = _resampled_means(np.stack(list(arrays.values())), cluster, settings)  # (all terms, draws)
         means = dict(zip(arrays, resampled_means, strict=True))
@@ -227,7 +227,7 @@ def _bootstrap(estimates: Sequence[Estimate], settings: IntervalSettings) -> dic
 
 
 def _resampled_means(values: Floats, cluster: Clusters | None, settings: IntervalSettings) -> Floats:
-    """(terms, draws), of (terms, rows). Clusters are drawn whole, so a draw may have more rows or fewer."""
+    """(terms, draws), from (terms, rows). Whole clusters are drawn, so a draw may have more or fewer rows."""
     size = np.ones(values.shape[1]) if cluster is None else np.bincount(cluster).astype(np.float64)
     sums = values if cluster is None else np.stack([np.bincount(cluster, term) for term in values])  # (terms, units)
     count = len(size)

@@ -1,4 +1,4 @@
-"""Gains: by how much the value of a policy exceeds that of a baseline on the same rows, by every estimator.
+"""Gains: how much the value of a policy exceeds that of a baseline on the same rows, for every estimator.
 
     snips-gain                  V̂(π) − V̂(baseline), with an interval for this policy alone
     snips-gain-simultaneous     the same, with an interval that is corrected for the number of policies compared
@@ -8,16 +8,16 @@ Noise that both estimates share cancels, because the standard error is that of t
 (`estimate.difference`). Simultaneous intervals have the level 1 − δ/k for k policies (Bonferroni): with probability
 1 − δ or more, all k of them contain their true gains.
 
-`evaluate` computes them; this file declares how they are shown.
+`evaluate` computes gains; this file declares how they are displayed.
 """
 
 from s2bl_cli.contract.scores import LOGGING_POLICY
 from s2bl_cli.metrics.metric import GAIN, PLAIN, Metric
 from s2bl_cli.registry import ESTIMATORS
 
-SINGLE, SIMULTANEOUS = "-gain", "-gain-simultaneous"  # after the estimator's name
+SINGLE, SIMULTANEOUS = "-gain", "-gain-simultaneous"  # suffixes of the estimator's name
 BETTER = "better"
-HEADLINES = ("ppi-dr", "dr", "snips", "ips")  # the first that is there stands for the value
+HEADLINES = ("ppi-dr", "dr", "snips", "ips")  # the first available one represents the value
 VERDICTS = {1: "better", 0: "not shown to be better", -1: "worse"}
 _BASELINES = {LOGGING_POLICY: "the logging policy", "uniform": "the uniform policy"}
 
@@ -25,12 +25,12 @@ NAMES = (*(name + suffix for name in ESTIMATORS.names for suffix in (SINGLE, SIM
 
 
 def baseline_words(name: str) -> str:
-    """A baseline in a sentence; a policy file by its name."""
+    """A baseline as used in a sentence; for a policy file, its name."""
     return _BASELINES.get(name, name)
 
 
 def gain_metric(name: str) -> Metric:
-    """How a gain is shown, by its name."""
+    """How a gain is displayed, by its name."""
     if name == BETTER:
         return Metric(BETTER, "Better than the baseline", PLAIN, None, GAIN, lambda policy: ())
     words = ", simultaneous" if name.endswith(SIMULTANEOUS) else ""

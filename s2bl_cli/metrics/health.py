@@ -1,8 +1,8 @@
 """The health of a log for a policy: numbers and a verdict on whether estimates from the log are reliable.
 
-The effective sample size and the quantiles are of the weights w = π/p of the known rows. The mean weight and the shares
-of truncated rows and of unsupported choices need no feedback: they are over all rows. How many rows carry an estimate
-is computed from its influence values.
+The effective sample size and the quantiles describe the weights w = π/p of the known rows. The mean weight and the
+shares of truncated rows and of unsupported choices need no feedback, so they are computed over all rows. The number of
+rows that carry an estimate is computed from its influence values.
 """
 
 import math
@@ -19,8 +19,8 @@ from s2bl_cli.metrics.sample import PI, UNSUPPORTED, VALUE_HAT, Array, Column, F
 RELIABLE, CAUTION, UNRELIABLE = 2, 1, 0
 VERDICTS = {RELIABLE: "reliable", CAUTION: "caution", UNRELIABLE: "unreliable"}
 
-# Of the histogram of weights: about even on a log axis, and the last bin has no end. 1 is inside a bin: as an edge,
-# rounding would scatter the logging policy's own weights over the bins on both sides of it.
+# Bin edges of the histogram of weights: roughly even on a log axis, and the last bin is open. 1 is inside a bin: as an
+# edge, rounding would scatter the logging policy's own weights over the bins on both sides of it.
 WEIGHT_EDGES = (0.0, 0.007, 0.015, 0.03, 0.07, 0.15, 0.3, 0.7, 1.5, 3.0, 7.0, 15.0, 30.0, 70.0, 150.0)
 
 
@@ -36,15 +36,15 @@ def verdict(
     concerns: tuple[str, ...] = (),
     unit: str = "row",
 ) -> tuple[int, str]:
-    """The verdict on values from the log, with the worst reasons. `rows` are the known ones, `heavy_rows` the effective
-    sample size of the squared weights: if it is small, the effective sample size itself is uncertain.
+    """The verdict on values from the log, with the worst reasons. `rows` are the known rows, and `heavy_rows` is the
+    effective sample size of the squared weights: if it is small, the effective sample size itself is uncertain.
 
-    The limits are chosen by simulation: intervals under "reliable" cover at about their level (docs/coverage.md). A
-    limit on what is large in the log selects logs in which it happens to be missing, and these cover worse. The mean
-    weight, whose expectation is known, shows what is missing: its limit is two standard errors.
+    The limits were chosen by simulation: intervals called "reliable" cover at about their level (docs/coverage.md). A
+    limit on large values in the log selects logs in which they happen to be missing, and these cover worse. The mean
+    weight, whose expectation is known, reveals what is missing: its limit is two standard errors.
     """
     bias, error = abs(mean_weight.value - 1), mean_weight.stderr
-    # With very many rows a mean weight of 1.001 differs significantly from 1, but that is harmless.
+    # With very many rows, a mean weight of 1.001 differs significantly from 1 but is harmless.
     is_off = error is not None and bias > 0.02
     z = bias / error if error else math.inf
     weight = f"the mean weight is {mean_weight.value:.3f} where 1 is expected ({z:.1f} standard errors)"
@@ -92,7 +92,7 @@ def largest_share(influence: Floats) -> float:
 
 
 def weight_shares(w: Floats) -> Floats:
-    """The share of the weights in each bin, from its edge up to the next one, exclusive: (bins,)."""
+    """The share of the weights in each bin, from its edge up to but excluding the next one: (bins,)."""
     return np.histogram(w, (*WEIGHT_EDGES, np.inf))[0] / len(w)
 
 
@@ -102,8 +102,8 @@ def _share(values: Array) -> Estimate:
 
 
 def _influences(policy: ScoredPolicy) -> list[Floats]:
-    """Of `snips`, and of `dr` if there is a reward model; summed over clusters. None if all rewards are equal: what is
-    left is rounding."""
+    """The influences of `snips` and, if there is a reward model, of `dr`; summed over clusters. Empty if all rewards
+    are equal, because only rounding errors would remain."""
     if np.ptp(policy.known_rows.r) == 0:
         return []
     estimates = [
@@ -121,13 +121,13 @@ def _influences(policy: ScoredPolicy) -> list[Floats]:
 
 
 def _concentration(policy: ScoredPolicy) -> tuple[float, float]:
-    """The fewest rows that carry an estimate, and the largest share of a row in its variance."""
+    """The smallest number of rows that carry an estimate, and the largest share of one row in its variance."""
     influences = _influences(policy)
     return min(map(carrying_rows, influences), default=0.0), max(map(largest_share, influences), default=0.0)
 
 
 def _known_weights(policy: ScoredPolicy) -> Floats:
-    """w of the known rows; w·o if there is a model of missingness, by whose inverse probabilities o they count."""
+    """w of the known rows; with a model of missingness, w·o, where o is the inverse of the modelled probability."""
     observed = policy.sample.observed
     return policy.known_rows.w / (1.0 if observed is None else observed[policy.sample.known].astype(np.float64))
 
@@ -181,7 +181,7 @@ def _of_weights(name: str, title: str, unit: Unit, figure: Callable[[Floats], fl
 
 
 def _known_figure(name: str, title: str, unit: Unit, figure: Callable[[ScoredPolicy], float]) -> Metric:
-    """A figure of the known rows, without a standard error."""
+    """A figure computed from the known rows, without a standard error."""
     return _metric(name, title, unit, lambda policy: Estimate(figure(policy), policy.known_rows.n), uses=(VALUE_HAT,))
 
 

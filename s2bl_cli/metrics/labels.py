@@ -20,10 +20,11 @@ from s2bl_cli.metrics.sample import ACTED, CORRECT, SAMPLED, LoggedSample, Score
 
 
 def label_rewards(sample: LoggedSample) -> tuple[float, float] | None:
-    """The reward of the right action and of wrong ones, if in the known rows it depends only on that.
+    """The rewards of right and wrong actions, if in the known rows the reward depends only on whether the action is
+    right.
 
-    If all rewards are 1 or 0, a right action has reward 1 and a wrong one 0, even if feedback is noisy. None if
-    labels do not determine rewards.
+    If all rewards are 1 or 0, a right action has reward 1 and a wrong one 0, even if feedback is noisy. None if labels
+    do not determine rewards.
     """
     reward = sample.r[sample.known]
     right = (sample.action == sample.label)[sample.known]
@@ -40,7 +41,7 @@ def _true_risk(policy: ScoredPolicy) -> Iterable[Estimate]:
         return
     right, wrong = (
         0.0 - reward for reward in rewards
-    )  # costs again; 0 − x avoids −0.0, which would be printed with a sign
+    )  # back to costs; 0 − x avoids −0.0, which would be printed with a sign
     note = f"cost {right:g} for the label, {wrong:g} for other actions"
     yield mean_estimate(wrong + (right - wrong) * policy.values(ACTED), note=note)
 

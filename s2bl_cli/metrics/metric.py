@@ -48,10 +48,10 @@ class Metric:
     group: str
     compute: Compute
     needs: tuple[Column, ...] = ()
-    needs_feedback: bool = False  # at least one row with known reward
+    needs_feedback: bool = False  # requires at least one row with a known reward
     uses: tuple[Column, ...] = ()  # columns that it reads if the log has them
-    short_title: str | None = None  # of a table's row or an axis tick; None: the title with the unit
-    by: str = "class"  # the meaning of a score's label
+    short_title: str | None = None  # for a table row or an axis tick; None: the title with the unit
+    by: str = "class"  # what the label of a score means
 
     def is_measurable(self, policy: ScoredPolicy) -> bool:
         has_feedback = not self.needs_feedback or bool(policy.sample.known.any())

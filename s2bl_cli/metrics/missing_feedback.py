@@ -1,5 +1,6 @@
-"""Feedback that is missing by context, action or reward: estimates that use a model of missingness, checks of it, and
-how much the comparison with the logging policy depends on the assumption that the reward itself does not matter."""
+"""Feedback that is missing depending on context, action or reward: estimates that use a model of missingness, checks of
+that model, and how much the comparison with the logging policy relies on the assumption that the reward itself does not
+matter."""
 
 import math
 from collections.abc import Sequence
@@ -9,12 +10,13 @@ import numpy as np
 from s2bl_cli.metrics.estimate import Estimate, Terms, Values, mean_estimate, normal_quantile
 from s2bl_cli.metrics.sample import PI, VALUE_HAT, Floats, LoggedSample, Mask, ScoredPolicy
 
-_SURPRISE = 3.5  # standard errors: exceeded by chance in 1 of 1,000 logs, for two means
+_SURPRISE = 3.5  # standard errors; for two means, exceeded by chance in 1 of 1,000 logs
 _SAME_WEIGHTS = 1e-5  # weights this close to 1 are those of the logging policy, except for rounding
 
 
 def completed(terms: Terms, predicted: Sequence[Floats], known: Mask, probability: Floats) -> Terms:
-    """Terms over all rows instead of the known rows k: means of t become mean(t̂) + mean(o (t − t̂))/mean(o), o = k/P(k).
+    """Terms over all rows instead of the known rows k: means of t become mean(t̂) + mean(o (t − t̂))/mean(o), o =
+    k/P(k).
 
     `predicted` t̂ and `probability` P(k | x, a) have one value per row. The means are unbiased if either t̂ or P(k) is
     right. The bias is a product of the errors of the two models, so the interval can ignore it.
@@ -41,8 +43,8 @@ def mismatch(policy: ScoredPolicy) -> str | None:
     """A warning if the known rows, weighted by the model of missingness, do not have the mean weight and the mean
     expected reward of all rows. Without a model, every row has the same probability of being known.
 
-    mean((o/ō − 1) g), o = known/P(known | x, a), is 0 in expectation for every g of context and action. If P
-    is fitted, it varies less than its standard error suggests, so false warnings are rare.
+    mean((o/ō − 1) g), o = known/P(known | x, a), is 0 in expectation for every function g of context and action. If P
+    is fitted, the mean varies less than its standard error suggests, so false warnings are rare.
     """
     sample, rows = policy.sample, policy.predicted_rows
     if not policy.has(PI) or sample.known.all() or not sample.known.any():
@@ -60,8 +62,8 @@ def mismatch(policy: ScoredPolicy) -> str | None:
 
 
 def one_sided(sample: LoggedSample) -> str | None:
-    """A warning if the known rewards are all above 0 (or all below) and others are missing: it is the commonest sign
-    that only some outcomes were reported, such as purchases. A declared range that excludes 0 rules that out."""
+    """A warning if the known rewards are all above 0 (or all below) and others are missing. This is the most common
+    sign that only some outcomes were reported, such as purchases. A declared range that excludes 0 rules it out."""
     if sample.known.all() or not sample.known.any():
         return None
     reward = sample.r[sample.known]
@@ -73,20 +75,21 @@ def one_sided(sample: LoggedSample) -> str | None:
 
 
 def gamma(policy: ScoredPolicy) -> Estimate | None:
-    """Γ: by which factor the probability of being known would have to depend on the reward to overturn the comparison
-    with the logging policy.
+    """Γ: the factor by which the probability of being known would have to depend on the reward to overturn the
+    comparison with the logging policy.
 
         D = mean(f − q) + Σ z o v / Σ z o,   v = (w − 1)(r − q),   z in [1/Γ, Γ]
 
-    D is the difference of the policy's `dr` value and the mean reward. o is 1, or the inverse of the modelled
-    probability of being known, and z = P(known | x, a)/P(known | x, a, r) is unknown. Γ is the smallest one for which
+    D is the difference between the policy's `dr` value and the mean reward. o is 1, or the inverse of the modelled
+    probability of being known, and z = P(known | x, a)/P(known | x, a, r) is unknown. Γ is the smallest value for which
     the interval of D, with the worst z, contains 0.
 
     Domain: some feedback is missing. Without a reward model, q and f are the mean reward.
-    Limits: 1 if the interval contains 0 already with z = 1; infinite if no row speaks against the conclusion. None for
-    the logging policy itself. Bounds that use more (the mean of z given x and a is 1) would give a larger Γ.
-    Source: bounds of a weighted mean with unknown weights, Aronow & Lee 2013; the sensitivity model, Tan 2006; Zhao,
-    Small & Bhattacharya 2019, there for odds.
+    Limits: 1 if the interval already contains 0 with z = 1; infinite if no row speaks against the conclusion. None for
+    the logging policy itself. Bounds that use more information (the mean of z given x and a is 1) would give a larger
+    Γ.
+    Source: bounds on a weighted mean with unknown weights, Aronow & Lee 2013; the sensitivity model, Tan 2006; Zhao,
+    Small & Bhattacharya 2019, stated there for odds.
     """
     sample, rows = policy.sample, policy.known_rows
     if sample.known.all() or np.abs(rows.w - 1).max() < _SAME_WEIGHTS:
@@ -103,13 +106,13 @@ def gamma(policy: ScoredPolicy) -> Estimate | None:
 
 
 def overturning_factor(values: Floats, weights: Floats, error: float, z: float) -> float:
-    """The smallest Γ ≥ 1 for which m ± z·(standard error) can contain 0, m = Σ uᵢ vᵢ/Σ uᵢ, if each uᵢ may be anything
-    from weightᵢ/Γ to weightᵢ·Γ.
+    """The smallest Γ ≥ 1 for which m ± z·(standard error) can contain 0, m = Σ uᵢ vᵢ/Σ uᵢ, if each uᵢ may take any
+    value from weightᵢ/Γ to weightᵢ·Γ.
 
     Whether m can reach 0 depends only on the sign of Σ uᵢ vᵢ. For m > 0 it is smallest with u = weight·Γ for v < 0 and
-    weight/Γ for the others: the bound of a weighted mean is attained by a threshold. So m is 0 at Γ² = Σ₊/Σ₋, the sums
-    of weight·|v| over the positive and the negative values, and the end of the interval is 0 somewhere before. `error`
-    is the standard error of a part of the values that does not vary with the rows.
+    weight/Γ for the others: a threshold attains the bound of a weighted mean. So m is 0 at Γ² = Σ₊/Σ₋, the sums of
+    weight·|v| over the positive and the negative values, and the end of the interval reaches 0 earlier. `error` is the
+    standard error of the part of the values that does not vary with the rows.
     """
     v = values if weights @ values > 0 else -values
     against = v < 0
@@ -118,7 +121,8 @@ def overturning_factor(values: Floats, weights: Floats, error: float, z: float) 
     n1, t1, a1, b1, c1 = _sums(weights[~against], v[~against])
 
     def end(square: float) -> float:
-        """The interval's end nearer to 0, for Γ² = square: factors relative to those of the second group."""
+        """The end of the interval that is closer to 0, for Γ² = square: factors relative to those of the second
+        group."""
         total = square * n0 + n1
         mean = (square * t0 + t1) / total
         squares = square**2 * (c0 - 2 * mean * b0 + mean**2 * a0) + (c1 - 2 * mean * b1 + mean**2 * a1)

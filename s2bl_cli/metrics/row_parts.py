@@ -1,13 +1,13 @@
-"""Accuracies in random parts of the rows, with which `report` compares policies that are scored on the same rows.
+"""Accuracies in random parts of the rows. `report` uses them to compare policies that are scored on the same rows.
 
     argmax-accuracy-parts       argmax accuracy in each of 20 parts of the rows
     sampled-accuracy-parts      sampled accuracy in each of them
 
-The difference of two policies that are right in mostly the same rows has less noise than their standard errors suggest.
-How much less does not follow from the two accuracies, but from their differences in the parts: the variance of
-the difference over all rows is the variance between the parts, divided by their number (the method of random groups).
+If two policies are right in mostly the same rows, their difference has less noise than their standard errors suggest.
+The two accuracies do not show how much less, but their differences in the parts do: the variance of the difference over
+all rows is the variance between the parts, divided by their number (the method of random groups).
 
-The part of a row follows from its number among the scored rows, so it is the same for all policies.
+A row's part depends on its number among the scored rows, so it is the same for all policies.
 """
 
 from functools import cache
@@ -21,8 +21,8 @@ from s2bl_cli.metrics.sample import CORRECT, SAMPLED, Column, ScoredPolicy
 from s2bl_cli.row_hash import uniform_hash
 
 PARTS = 20
-SUFFIX = "-parts"  # after the name of the accuracy
-_LEAST_ROWS = 10 * PARTS  # parts of fewer than ten rows say little
+SUFFIX = "-parts"  # of the accuracy's name
+_LEAST_ROWS = 10 * PARTS  # parts of fewer than ten rows are not informative
 
 
 @cache
@@ -31,7 +31,7 @@ def part_of_rows(rows: int) -> npt.NDArray[np.int64]:
 
 
 def _in_parts(column: Column) -> Compute:
-    """The mean of a column in each part. There is none of few rows."""
+    """The mean of a column in each part. Nothing is computed if there are few rows."""
 
     def compute(policy: ScoredPolicy) -> list[Estimate]:
         values = policy.values(column)

@@ -6,7 +6,7 @@ computes the columns that the requested metrics need, batch by batch, and keeps 
 Memory per row and policy: 4 bytes for each of `pi`, `value_hat`, `acted`, `sampled`, `kl`, `reverse_kl` and
 `unsupported`, and 1 for `correct`, so at most 29; 12 for a log without labels and without π₀.
 
-π is the policy as it acts (`contract/acts.py`), except in `correct` and `sampled`: argmax and softmax by their names.
+π is the policy as it acts (`contract/acts.py`), except in `correct` (argmax) and `sampled` (softmax).
 
 Values are expected rewards. Costs are converted to rewards when the rows are read: r = −c.
 """
@@ -32,12 +32,13 @@ Probabilities = npt.NDArray[np.float32]  # (rows, actions)
 
 
 def log_of(probabilities: Array) -> Array:
-    """Logarithm with 0 counted as the smallest positive float32, so an infinite divergence becomes a large number."""
+    """Logarithm that treats 0 as the smallest positive float32, so that an infinite divergence becomes a large
+    number."""
     return np.log(np.maximum(probabilities, TINY))
 
 
 def numbered(cluster: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
-    """Clusters of some of the rows, with numbers from 0 for those that occur. Numbers are not above those of all."""
+    """Renumber the clusters of some of the rows from 0, counting only those that occur. No number increases."""
     occurs = np.bincount(cluster) > 0
     return (np.cumsum(occurs) - 1)[cluster]
 
@@ -74,9 +75,9 @@ class LogBatch:
 class PolicyBatch:
     """The same rows, with one policy's probabilities."""
 
-    pi: Probabilities  # (rows, actions), as it acts; empty for a policy of which only the draws are known
+    pi: Probabilities  # (rows, actions), as it acts; empty for a policy if only its draws are known
     log: LogBatch
-    plain: Callable[[], Probabilities] | None = None  # the softmax at temperature 1; None: that is how it acts
+    plain: Callable[[], Probabilities] | None = None  # the softmax at temperature 1; None if it acts that way
 
     @cached_property
     def softmax(self) -> Probabilities:
@@ -91,8 +92,8 @@ class PolicyBatch:
 
 @dataclass(frozen=True)
 class Column:
-    """One number per row. `of_draws` computes it for a policy, such as most logging policies, whose probabilities are
-    known only for the logged actions; without it, such a policy does not have the column."""
+    """One number per row. `of_draws` computes it for a policy whose probabilities are known only for the logged
+    actions, as for most logging policies. Without `of_draws`, such a policy does not have the column."""
 
     name: str
     of_policy: Callable[[PolicyBatch], Array]
@@ -106,11 +107,11 @@ class Column:
         return None if self.of_draws is None else self.of_draws(rows.log)
 
 
-# π(a|x) of the logged action
+# π(a|x) for the logged action
 PI = Column("pi", lambda rows: rows.pi[rows.log.index, rows.log.action], of_draws=lambda log: log.p)
 
-# q̂(x,π) = Σ_a π(a|x) q̂(x,a); of draws, q̂(x,a) of the logged action, which has that expectation. With w = 1,
-# f + w(r − q) is then r: `dr` of the logging policy is the mean reward.
+# q̂(x,π) = Σ_a π(a|x) q̂(x,a); for draws, q̂(x,a) of the logged action, which has that expectation. With w = 1, f + w(r
+# − q) is then r: `dr` of the logging policy is the mean reward.
 VALUE_HAT = Column(
     "value_hat",
     lambda rows: np.einsum("ra,ra->r", rows.pi, rows.log.q),
@@ -118,10 +119,10 @@ VALUE_HAT = Column(
     of_draws=lambda log: log.q[log.index, log.action],
 )
 
-# whether the likeliest action is the label; ties go to the smallest action
+# whether the most likely action is the label; ties go to the smallest action
 CORRECT = Column("correct", lambda rows: rows.softmax.argmax(axis=1) == rows.log.label, LABEL, dtype=np.bool_)
 
-# π(y|x) of the label, by the softmax at temperature 1; of draws, whether the logged action is the label
+# π(y|x) for the label, from the softmax at temperature 1; for draws, whether the logged action is the label
 SAMPLED = Column(
     "sampled",
     lambda rows: rows.softmax[rows.log.index, rows.log.label],
@@ -129,7 +130,7 @@ SAMPLED = Column(
     of_draws=lambda log: log.action == log.label,
 )
 
-# the same of the policy as it acts
+# the same for the policy as it acts
 ACTED = Column(
     "acted",
     lambda rows: rows.pi[rows.log.index, rows.log.label],
@@ -143,8 +144,8 @@ REVERSE_KL = Column("reverse_kl", lambda rows: -np.einsum("ra,ra->r", rows.log.p
 
 
 def _unsupported(rows: PolicyBatch) -> Array:
-    """The probability of actions that the logging policy cannot take in this context; of actions that were never
-    logged in any context, if the log does not store π₀."""
+    """The probability of actions that the logging policy cannot take in this context or, if the log does not store π₀,
+    of actions that were never logged in any context."""
     if rows.log.has(PI0):
         return np.asarray(np.einsum("ra,ra->r", rows.pi, rows.log.is_unsupported))
     return np.asarray(rows.pi[:, rows.log.never_logged].sum(axis=1))
@@ -159,7 +160,7 @@ class LoggedSample:
 
     action: Ints  # (rows,)
     p: Floats  # (rows,)
-    r: Floats  # (rows,) 0 where missing
+    r: Floats  # (rows,) 0 if missing
     known: Mask  # (rows,)
     label: Ints | None
     actions: int
@@ -174,18 +175,18 @@ class LoggedSample:
 
     @cached_property
     def known_cluster(self) -> npt.NDArray[np.int64] | None:
-        """Of the known rows."""
+        """The clusters of the known rows."""
         return None if self.cluster is None else numbered(self.cluster[self.known])
 
     @property
     def known_units(self) -> int:
-        """The number of clusters with feedback; of rows with feedback, if there are no clusters."""
+        """The number of clusters with feedback or, without clusters, of rows with feedback."""
         if self.known_cluster is None:
             return int(self.known.sum())
         return int(self.known_cluster.max(initial=-1)) + 1
 
     def cluster_of(self, rows: int) -> npt.NDArray[np.int64] | None:
-        """The clusters of an estimate that has so many rows: all of them, or the known ones."""
+        """The clusters for an estimate with this number of rows: all rows, or the known ones."""
         return self.cluster if rows == self.rows else self.known_cluster
 
     @cached_property
@@ -205,8 +206,8 @@ class KnownRows:
         p    propensity of the logged action         q    q̂(x,a), the reward that a model expects of the logged action
         π    π(a|x) of the logged action             f    q̂(x,π) = Σ_a π(a|x) q̂(x,a)
 
-    An estimator's parameters are chosen on the rows `tuned_on`, so that terms of these rows and of those have the same
-    parameters and can be compared.
+    The parameters of an estimator are chosen on the rows `tuned_on`. Terms of these rows and of those rows then have
+    the same parameters and can be compared.
     """
 
     r: Floats  # (n,), like all fields except the last two
@@ -217,7 +218,7 @@ class KnownRows:
     nu: float  # truncation ν
     tuned_on: "KnownRows | None" = None  # None: these
     known: Mask | None = (
-        None  # (N,) which of all rows these are; None with a model of missingness, which uses the others
+        None  # (N,) mask of these rows among all rows; None with a model of missingness, which uses the others
     )
     f_of_all: npt.NDArray[np.float32] | None = None  # (N,)
     declared_range: tuple[float, float] | None = None  # of the rewards; None: not declared
@@ -247,12 +248,12 @@ class KnownRows:
 
     @property
     def reward_span_with_0(self) -> float:
-        """The same with 0 in the range, because w·r is 0 if π is."""
+        """The same with 0 included in the range, because w·r is 0 if π is 0."""
         low, high = self.reward_range
         return max(0.0, high) - min(0.0, low)
 
     def scaled(self, low: float, span: float) -> "KnownRows":
-        """The same rows with rewards (r − low)/span in [0, 1]; with rewards 0 if the span is 0."""
+        """The same rows with rewards (r − low)/span in [0, 1]; rewards are 0 if the span is 0."""
         r = ((self.r - low) / span).clip(0, 1) if span > 0 else np.zeros(self.n)
         return replace(self, r=r, declared_range=(0.0, 1.0))
 
@@ -270,11 +271,11 @@ class ScoredPolicy:
     columns: Mapping[str, Array]  # (rows,) each, by the column's name
     nu: float = 0.001
     level: float = 0.95
-    concerns: tuple[str, ...] = ()  # further reasons against trusting values from the log
+    concerns: tuple[str, ...] = ()  # additional reasons not to trust values from the log
     _kept: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, figure: "Callable[[ScoredPolicy], Figure]") -> "Figure":
-        """The figure of this policy. Metrics that ask for the same figure share it."""
+        """Compute a figure for this policy. Metrics that need the same figure share it."""
         if figure not in self._kept:
             self._kept[figure] = figure(self)
         kept: Figure = self._kept[figure]

@@ -1,8 +1,8 @@
-"""The two terms of a doubly robust objective: what a reward model expects of the policy, and a correction of the model.
+"""The two terms of a doubly robust objective: the policy's expected cost under a reward model, and a correction.
 
     mean over rows of Σ_a π_θ(a|x) ĉ(x, a)  +  κ · mean over S of (π_θ(aᵢ|xᵢ)/max(ν, pᵢ)) (cᵢ − ĉ(xᵢ, aᵢ))
 
-ĉ is cross-fitted: the model that predicts a row has not learned from its feedback (`training/direct_learner.py`).
+ĉ is cross-fitted: the model that predicts a row was not trained on its feedback (`training/direct_learner.py`).
 """
 
 from s2bl_cli.objectives.hyperparameters import NU, Hyperparameter

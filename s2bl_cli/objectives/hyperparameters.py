@@ -1,7 +1,7 @@
-"""Hyperparameters. Each is declared once, beside the formula that uses it, or here where several formulas do.
+"""Hyperparameters. Each is declared once: next to the formula that uses it, or here if several formulas do.
 
-The option, its help and check, the grid, file names, lineage, curves, scores and tables follow from the declaration.
-Importing this module does not import torch.
+The option, its help and check, the grid, file names, lineage, curves, scores and tables are derived from the
+declaration. Importing this module does not import torch.
 """
 
 from collections.abc import Callable, Mapping
@@ -18,31 +18,31 @@ from s2bl_cli.settings import MANY, Between, flag, number_text
 
 Costs = npt.NDArray[np.floating[Any]]
 Values = dict[str, float | None]  # by name; None: off
-# From the costs and weights of the known rows. None: the learner finds it.
+# Computed from the costs and weights of the known rows. None: the learner finds it.
 FromCosts = Callable[[Costs, Costs], tuple[float | None, ...]]
 
 
 @dataclass(frozen=True)
 class Hyperparameter:
-    """A number of a formula. Given several, `train` learns one policy for each."""
+    """A number in a formula. If several values are given, `train` learns one policy for each."""
 
-    name: str  # of the flag, and of the column in scores
+    name: str  # of the option, and of the column in scores
     symbol: str
     help: str
     rule: Between
     default: float | str | None  # a number, a word of `words`, or None: off
-    words: Mapping[str, FromCosts] = field(default_factory=dict)  # worked out from the costs that may be seen
-    searched: tuple[str, ...] = ()  # words that stand for several numbers, of which one must be selected
-    requires: str | None = None  # another one, without which this has no meaning
-    is_cost: bool = False  # a number in the unit of the costs, which is scaled as they are
+    words: Mapping[str, FromCosts] = field(default_factory=dict)  # computed from the costs that may be seen
+    searched: tuple[str, ...] = ()  # words that stand for several numbers, one of which must be selected
+    requires: str | None = None  # another hyperparameter, without which this one has no meaning
+    is_cost: bool = False  # a number in the unit of the costs, which is scaled with them
 
     def points(self, text: str) -> tuple[float | str, ...]:
-        """`0.1,1` or `mean` → numbers and words, each once. ValueError where a part is neither."""
+        """`0.1,1` or `mean` → numbers and words, each once. ValueError if a part is neither."""
         parts = [part.strip() for part in text.split(",")]
         return tuple(dict.fromkeys(part if part in self.words else float(part) for part in parts))
 
     def fault(self, text: str) -> str | None:
-        """What is wrong with such a text; None if nothing is."""
+        """What is wrong with the text; None if nothing is."""
         try:
             points = self.points(text)
         except ValueError:
@@ -54,7 +54,7 @@ class Hyperparameter:
         return f"{flag(self.name)} must be {self.rule}, found {broken[0]:g}" if broken else None
 
     def numbers(self, point: float | str | None, costs: Costs, weights: Costs) -> tuple[float | None, ...]:
-        """A word as the numbers it stands for, given the known costs and their weights; a number as itself."""
+        """The numbers that a word stands for, given the known costs and their weights; a number is returned as is."""
         return self.words[point](costs, weights) if isinstance(point, str) else (point,)
 
     @property
@@ -66,18 +66,18 @@ NU = Hyperparameter("nu", "ν", "Truncation: propensities below ν count as ν",
 
 
 def lam(default: float) -> Hyperparameter:
-    """λ, whose default is the regulariser's."""
+    """λ, with the regulariser's default."""
     return Hyperparameter("lam", "λ", "Weight of the regulariser", Between(0, 1e9), default)
 
 
 def smoothing(symbol: str, rule: Between, default: float | FromCosts) -> Hyperparameter:
-    """The one parameter of a smoothed risk. A default that follows from the costs goes by the word `auto`."""
+    """The parameter of a smoothed risk. If the default depends on the costs, it is called `auto`."""
     declare = partial(Hyperparameter, "smoothing", symbol, "Smoothing strength", rule)
     return declare("auto", {"auto": default}) if callable(default) else declare(default)
 
 
 def declared_hyperparameters() -> dict[str, Hyperparameter]:
-    """All of them by name, λ first. One that several terms declare with different symbols goes by its name."""
+    """All hyperparameters by name, λ first. If several terms declare one with different symbols, its name is used."""
     merged: dict[str, Hyperparameter] = {"lam": lam(1.0)}
     for declared in (h for term in _terms().values() for h in term.hyperparameters):
         first = merged.setdefault(declared.name, declared)
@@ -87,12 +87,12 @@ def declared_hyperparameters() -> dict[str, Hyperparameter]:
 
 
 def terms_with(name: str) -> list[str]:
-    """Where a hyperparameter belongs: `--risk ix`, `--reg wce`, `--method ridge`."""
+    """Where a hyperparameter is used: `--risk ix`, `--reg wce`, `--method ridge`."""
     return [given for given, term in _terms().items() if any(h.name == name for h in term.hyperparameters)]
 
 
 def _terms() -> dict[str, Any]:
-    """All that declare hyperparameters, by the option that sets them."""
+    """Everything that declares hyperparameters, by the option that selects it."""
     from s2bl_cli.objectives.methods import METHODS
 
     return {

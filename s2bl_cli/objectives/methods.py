@@ -1,4 +1,5 @@
-"""The methods by name. Most are data: which risk, which regulariser, on which rows. Importing this imports no torch."""
+"""The methods by name. Most are plain data: a risk, a regulariser and its rows. Importing this does not import
+torch."""
 
 from dataclasses import dataclass
 
@@ -9,13 +10,13 @@ from s2bl_cli.registry import REGULARISERS, RISKS
 from s2bl_cli.settings import Between
 
 AUTO = "auto"  # compares other methods and trains the best of them
-DEFAULT_METHOD = "wce-s2bl"  # its parts stand in where only --risk or --reg is given
+DEFAULT_METHOD = "wce-s2bl"  # its parts are the defaults if only --risk or --reg is given
 GRADIENT_LEARNER = "training.gradient_learner:GradientLearner"
 
 
 @dataclass(frozen=True)
 class Method:
-    """A named way to learn. `title` is what tables call it."""
+    """A named way to learn. Tables show its `title`."""
 
     title: str
     risk: str
@@ -23,12 +24,12 @@ class Method:
     reg_rows: str  # "all" or "known"
     summary: str
     source: str
-    deep_risk: str | None = None  # the risk with a deep model, where the paper takes another one there
+    deep_risk: str | None = None  # the risk with a deep model, if the paper uses a different one there
     learner: str = GRADIENT_LEARNER  # the class that fits it
-    hyperparameters: tuple[Hyperparameter, ...] = ()  # of its own, beside those of risk and regulariser
-    text: str = ""  # its formula, where risk and regulariser do not say it
-    advice: str = ""  # when to use it and when it fails, as `s2bl methods NAME` prints it
-    act: Act = PLAIN  # how its policies act, unless `train --act` says otherwise
+    hyperparameters: tuple[Hyperparameter, ...] = ()  # in addition to those of risk and regulariser
+    text: str = ""  # its formula, if risk and regulariser do not determine it
+    advice: str = ""  # when to use it and when it fails, printed by `s2bl methods NAME`
+    act: Act = PLAIN  # how its policies act, unless `train --act` is given
 
     def risk_of(self, deep: bool) -> str:
         return self.deep_risk if deep and self.deep_risk is not None else self.risk
@@ -254,7 +255,7 @@ METHODS = {
 
 
 def formula(method: Method) -> str:
-    """The objective in a line; a regulariser on known rows only is marked so."""
+    """The objective in one line; a regulariser on known rows only is marked as such."""
     risk, regulariser = RISKS.load(method.risk), REGULARISERS.load(method.reg)
     on_known = " on S" if method.reg_rows == "known" and regulariser.default_rows != "known" else ""
     terms = (risk.text, regulariser.text and f"λ·{regulariser.text}{on_known}")
@@ -262,7 +263,7 @@ def formula(method: Method) -> str:
 
 
 def method_name(risk: str, reg: str, reg_rows: str, *, deep: bool = False) -> str:
-    """The name of a combination; one that has none is spelled out."""
+    """The name of a combination; if it has no name, its parts are listed."""
     sees_rows = bool(REGULARISERS.load(reg).needs) if reg in REGULARISERS.names else True
     for name, method in METHODS.items():
         is_same = (method.risk_of(deep), method.reg, method.learner) == (risk, reg, GRADIENT_LEARNER)

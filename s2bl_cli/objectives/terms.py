@@ -1,10 +1,10 @@
-"""Terms of the objective: what a risk or a regulariser declares, what it sees of a batch, and what it is there.
+"""Terms of the objective: what a risk or a regulariser declares, what it sees of a batch, and its value there.
 
-A declaration has its formula as text and as code, its hyperparameters and what it needs. Settings, checks, help,
-`s2bl methods` and the docs read from there. Importing this module does not import torch.
+A declaration contains the formula as text and as code, its hyperparameters, and what it needs. Settings, checks, help,
+`s2bl methods` and the docs are derived from it. Importing this module does not import torch.
 
-Every tensor of a batch has the rows as its last axis, or the rows and then the actions. The axes before are policies
-that are trained side by side.
+The last axis of every tensor of a batch is the rows, or the rows followed by the actions. The axes before it are
+policies that are trained together.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from s2bl_cli.objectives.hyperparameters import Hyperparameter, Values
 if TYPE_CHECKING:
     from torch import Tensor
 
-Numbers = SimpleNamespace  # hyperparameters in a formula: h.nu is a number, or a tensor (…, 1) of one per policy
-Seen = tuple[str, int]  # "log_pi", "log_policy" or "distance", and the first of the step's rows that it is of
+Numbers = SimpleNamespace  # hyperparameters in a formula: h.nu is a number, or a tensor (…, 1) with one per policy
+Seen = tuple[str, int]  # "log_pi", "log_policy" or "distance", and the step's first row that it covers
 Floats = npt.NDArray[np.float64]
 MeanOfPropensities = Callable[[Callable[[Floats], Floats]], float]  # f ↦ mean of f(p) over the regularised rows
 
@@ -35,13 +35,13 @@ FILLED_COSTS, REWARD_WEIGHT, EXPECTED_COSTS = "filled_costs", "reward_weight", "
 
 @dataclass(slots=True, eq=False)
 class Term:
-    """A risk or a regulariser on a batch: its terms, and its slope in what it sees of the policies.
+    """A risk or a regulariser on a batch: its terms, and its slope with respect to what it sees of the policies.
 
-    The value is the mean of the terms. It is taken once per epoch (`training/loop.py`): a step needs the slope alone,
-    and a sum of terms has nothing else.
+    The value is the mean of the terms. It is computed once per epoch (`training/loop.py`), because a step needs only
+    the slope. A sum of terms has only a slope.
     """
 
-    terms: Tensor | None  # (…, rows) whose mean is the value; None for a sum of terms
+    terms: Tensor | None  # (…, rows), their mean is the value; None for a sum of terms
     slope: dict[Seen, Tensor]  # log_pi: (…, rows), log_policy: (…, rows, actions), distance: (…)
 
     def __add__(self, other: Term) -> Term:
@@ -51,7 +51,7 @@ class Term:
         return Term(None, slope)
 
     def __rmul__(self, factor: float | Tensor) -> Term:
-        """`factor`: a number, or a tensor (…) of one per policy."""
+        """`factor`: a number, or a tensor (…) with one per policy."""
         if isinstance(factor, int | float):
             slope = {seen: factor * tensor for seen, tensor in self.slope.items()}
         else:
@@ -63,7 +63,7 @@ NOTHING = Term(None, {})
 
 
 def by_autograd(formula: Callable[[Any, Numbers], Tensor]) -> Callable[[Any, Numbers], Term]:
-    """A term from its formula alone, which gives the values (…). Slower than a slope that is written out."""
+    """A term from a formula that returns only the values (…). Slower than a handwritten slope."""
 
     def term(batch: Any, h: Numbers) -> Term:
         import torch
@@ -84,18 +84,19 @@ def by_autograd(formula: Callable[[Any, Numbers], Tensor]) -> Callable[[Any, Num
 
 
 class KnownBatch(NamedTuple):
-    """Rows with feedback, drawn uniformly from S; or any rows, with a weight of 0 where there is no feedback. Rows of a
-    part of a streamed log have the weight of the part; with a model of missingness, rows have weights of their own."""
+    """Rows with feedback, drawn uniformly from S; or any rows, with a weight of 0 if there is no feedback. Rows in a
+    part of a streamed log have the part's weight; with a model of missingness, each row has its own weight."""
 
     log_pi: Tensor  # (…, rows) log π_θ(aᵢ|xᵢ) of the logged action
     p: Tensor  # (…, rows) pᵢ, the logged propensity
     c: Tensor  # (…, rows) cᵢ, the cost
-    weight: Tensor | None = None  # (…, rows) of mean 1 over the steps of an epoch; None: 1
-    first: int = 0  # of the step's rows, the first that is in this batch
-    expected_cost: Any = None  # (…, rows) ĉ(xᵢ, aᵢ) of a reward model; None if it is not needed
+    weight: Tensor | None = None  # (…, rows) with mean 1 over the steps of an epoch; None: 1
+    first: int = 0  # the step's first row that is in this batch
+    expected_cost: Any = None  # (…, rows) ĉ(xᵢ, aᵢ) from a reward model; None if not needed
 
     def term(self, terms: Tensor, slope: Tensor) -> Term:
-        """The mean over S of a term per row; `slope` is the derivative of each row's term in its log π."""
+        """The mean over S of one term per row; `slope` is the derivative of each row's term with respect to its log
+        π."""
         return _term(self, terms, slope)
 
     def mean(self, terms: Tensor) -> Tensor:
@@ -112,20 +113,21 @@ class AnyBatch(NamedTuple):
     log_pi: Tensor  # (…, rows) log π_θ(aᵢ|xᵢ) of the logged action
     p: Tensor  # (…, rows) pᵢ, the logged propensity
     action_weight: Tensor  # (…, rows) N/m_a for the row's action a, counted over the whole log
-    reward_weight: Tensor  # (…, rows) of mean 1 over the log: how much better than usual the logged action is
+    reward_weight: Tensor  # (…, rows) with mean 1 over the log: how much better than usual the logged action is
     log_policy: Tensor  # (…, rows, actions) log π_θ(·|xᵢ)
     pi0: Tensor  # (…, rows, actions) π₀(·|xᵢ)
     distance: Tensor  # (…) ‖θ − θ₀‖²
-    first: int = 0  # of the step's rows, the first that is in this batch
-    weight: Tensor | None = None  # (…, rows) of mean 1 over the steps of an epoch; None: 1
-    expected_costs: Any = None  # (…, rows, actions) ĉ(xᵢ, ·) of a reward model; None if it is not needed
+    first: int = 0  # the step's first row that is in this batch
+    weight: Tensor | None = None  # (…, rows) with mean 1 over the steps of an epoch; None: 1
+    expected_costs: Any = None  # (…, rows, actions) ĉ(xᵢ, ·) from a reward model; None if not needed
 
     def term(self, terms: Tensor, slope: Tensor) -> Term:
-        """The mean over the rows of a term per row; `slope` is the derivative of each row's term in its log π."""
+        """The mean over the rows of one term per row; `slope` is the derivative of each row's term with respect to its
+        log π."""
         return _term(self, terms, slope)
 
     def policy_term(self, terms: Tensor, slope: Tensor) -> Term:
-        """As `term`, with the slope in log π(·|x): (…, rows, actions)."""
+        """Like `term`, with the slope with respect to log π(·|x): (…, rows, actions)."""
         rows = self.log_policy.shape[-2]
         slope = slope if self.weight is None else slope * self.weight.unsqueeze(-1)
         return Term(_weighted(self, terms), {(LOG_POLICY, self.first): slope.expand_as(self.log_policy) / rows})
@@ -137,13 +139,13 @@ class AnyBatch(NamedTuple):
 
 def _term(batch: KnownBatch | AnyBatch, terms: Tensor, slope: Tensor) -> Term:
     slope = _weighted(batch, slope) / batch.log_pi.shape[-1]
-    if slope.shape != batch.log_pi.shape:  # one that no policy enters into is the same for all of them
+    if slope.shape != batch.log_pi.shape:  # a term that does not depend on the policy is the same for all of them
         slope = slope.expand_as(batch.log_pi)
     return Term(_weighted(batch, terms), {(LOG_PI, batch.first): slope})
 
 
 def _weighted(batch: KnownBatch | AnyBatch, terms: Tensor) -> Tensor:
-    """Terms (…, rows) by the weights of the rows."""
+    """Terms (…, rows) times the weights of the rows."""
     return terms if batch.weight is None else terms * batch.weight
 
 
@@ -155,13 +157,13 @@ class Risk:
     formula: Callable[[KnownBatch, Numbers], Term]
     hyperparameters: tuple[Hyperparameter, ...] = ()
     needs: tuple[str, ...] = (LOG_PI,)
-    largest_cost: float = math.inf  # costs above it are refused
-    cost_model: str | None = None  # what fills in missing costs by default
+    largest_cost: float = math.inf  # larger costs are rejected
+    cost_model: str | None = None  # default model for filling in missing costs
 
 
 @dataclass(frozen=True)
 class Regulariser:
-    """A term that needs no feedback. It sees no cost."""
+    """A term that needs no feedback. It never sees a cost."""
 
     text: str
     formula: Callable[[AnyBatch, Numbers], Term]
@@ -169,10 +171,10 @@ class Regulariser:
     hyperparameters: tuple[Hyperparameter, ...] = ()
     needs: tuple[str, ...] = (LOG_PI,)
     default_rows: str = "all"
-    cost_model: str | None = None  # what reward weights are computed from by default
-    least_steps: int = 2000  # of a run by default
+    cost_model: str | None = None  # default model for computing reward weights
+    least_steps: int = 2000  # default minimum for a run
     exact: Regulariser | None = None  # the form that uses the whole π₀(·|x)
-    # More numbers for the formula, known before the first step.
+    # Additional numbers for the formula, known before the first step.
     derive: Callable[[Values, MeanOfPropensities], Mapping[str, float]] = lambda values, mean: {}
 
     @property
@@ -182,7 +184,7 @@ class Regulariser:
 
 @dataclass(frozen=True)
 class Objective:
-    """R̂(π_θ, S) + λ·L̂(π_θ), with the numbers of the policies at hand. (`training/loop.py` adds the two terms up.)"""
+    """R̂(π_θ, S) + λ·L̂(π_θ), with the current policies' hyperparameters. (`training/loop.py` adds the two terms.)"""
 
     declared_risk: Risk
     declared_regulariser: Regulariser
@@ -190,7 +192,7 @@ class Objective:
     h: Numbers
 
     def risk(self, batch: KnownBatch) -> Term:
-        """A batch without rows contributes nothing: of a streamed log, a part may have no feedback."""
+        """A batch without rows contributes nothing: a part of a streamed log may have no feedback."""
         return self.declared_risk.formula(batch, self.h) if batch.log_pi.shape[-1] else NOTHING
 
     def regulariser(self, batch: AnyBatch) -> Term:

@@ -1,4 +1,4 @@
-"""Contexts on their way into a network: as tensors, and standardised by the moments of rows, (x − shift)·scale."""
+"""Prepares contexts for a network: converts them to tensors, and standardises them by moments, (x − shift)·scale."""
 
 import math
 from typing import Any
@@ -11,16 +11,16 @@ from torch import Tensor
 from s2bl_cli.running_moments import RunningMoments
 
 _RARE_PIXEL = 0.1
-_RARE = 1 / 30  # 0 in all but a thousandth of the rows
+_RARE = 1 / 30  # nonzero in only a thousandth of the rows
 
 Floats = npt.NDArray[np.float32]
 Contexts = npt.NDArray[np.generic] | Tensor  # (rows, *shape)
 
 
 def context_tensor(context: Contexts, device: torch.device) -> Tensor:
-    """On the device, in the file's dtype. Shares the array's memory where it can. What Arrow lends is read-only, which
-    torch warns of: that is copied. A tensor on the device is returned as it is, so that a batch for several models is
-    converted once."""
+    """Contexts on the device, in the file's dtype. Shares the array's memory if possible. Arrays that Arrow lends are
+    read-only, which torch warns about, so they are copied. A tensor on the device is returned as is, so that a batch
+    for several models is converted once."""
     if isinstance(context, Tensor):
         return context.to(device)
     whole = np.ascontiguousarray(context)
@@ -28,7 +28,7 @@ def context_tensor(context: Contexts, device: torch.device) -> Tensor:
 
 
 class ContextMoments:
-    """Of each feature of contexts that arrive in batches. Memory does not grow with their number."""
+    """Moments of each feature of contexts that arrive in batches. Memory use does not depend on the number of rows."""
 
     def __init__(self) -> None:
         self._moments = RunningMoments()
@@ -37,7 +37,7 @@ class ContextMoments:
         self._is_image = False
 
     def add(self, context: npt.NDArray[np.generic]) -> None:
-        """Contexts (rows, *shape)."""
+        """Add contexts (rows, *shape)."""
         rows = flattened(context)
         self._moments.add(rows)
         self._is_image = context.ndim > 2
@@ -47,7 +47,7 @@ class ContextMoments:
 
     @property
     def standardisation(self) -> tuple[Floats, Floats]:
-        """Shift and scale: (features,) each."""
+        """Shift and scale, each (features,)."""
         std = np.asarray(self._moments.std)
         std = np.maximum(std, self._smallest_std(std))
         scale = 1 / np.where(std > 0, std, 1)
@@ -55,19 +55,19 @@ class ContextMoments:
         return np.asarray(self._moments.mean).astype(np.float32), scale.astype(np.float32)
 
     def _smallest_std(self, std: npt.NDArray[np.float64]) -> Any:
-        """A feature that is almost always 0 has a tiny deviation; dividing by it would let a few rows dominate. The
-        pixels of an image have one unit, so a deviation is tiny beside those of the others. Other features have units
-        of their own: it is tiny beside the feature's range."""
+        """A feature that is almost always 0 has a tiny standard deviation, and dividing by it would let a few rows
+        dominate. The pixels of an image share one unit, so a pixel's deviation is compared with those of the other
+        pixels. Other features have their own units, so a feature's deviation is compared with its range."""
         return _RARE_PIXEL * np.sqrt(np.mean(std**2)) if self._is_image else _RARE * (self._high - self._low)
 
 
 def standardisation(context: npt.NDArray[np.generic]) -> tuple[Floats, Floats]:
-    """Shift and scale by the moments of these contexts (rows, *shape): (features,) each."""
+    """Shift and scale from the moments of these contexts (rows, *shape), each (features,)."""
     moments = ContextMoments()
     moments.add(context)
     return moments.standardisation
 
 
 def flattened(context: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
-    """(rows, *shape) → (rows, features), of no rows too."""
+    """(rows, *shape) → (rows, features), also for zero rows."""
     return context.reshape(len(context), math.prod(context.shape[1:]))

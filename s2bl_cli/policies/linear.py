@@ -7,7 +7,7 @@ from s2bl_cli.contract.policies import NetworkSpec
 
 def build(spec: NetworkSpec) -> nn.Module:
     linear = nn.Linear(spec.context.features, spec.actions)
-    # From zero, the first policy is uniform whatever the seed; there is no symmetry to break.
+    # Starting from zero, the first policy is uniform for every seed; there is no symmetry to break.
     nn.init.zeros_(linear.weight)
     nn.init.zeros_(linear.bias)
     return nn.Sequential(nn.Flatten(), linear)

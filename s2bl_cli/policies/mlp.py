@@ -1,4 +1,4 @@
-"""The fully connected policy: hidden layers of the given widths with ReLU, then a linear one."""
+"""The fully connected policy: hidden layers of the given widths with ReLU, then a linear layer."""
 
 from torch import nn
 

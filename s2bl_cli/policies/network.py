@@ -1,4 +1,4 @@
-"""A policy's network: the contexts standardised, then a model of the registry. Built from a spec, saved as arrays."""
+"""A policy's network: standardisation of the contexts, then a registered model. Built from a spec, saved as arrays."""
 
 import numpy as np
 import numpy.typing as npt
@@ -15,7 +15,7 @@ _MAX_PARAMETERS = 1 << 31
 
 
 class PolicyNetwork(nn.Module):
-    """Contexts in the file's dtype in, logits out. The standardisation is part of it and saved with it."""
+    """Maps contexts in the file's dtype to logits. The standardisation is part of the network and saved with it."""
 
     shift: Tensor  # (features,)
     scale: Tensor  # (features,)
@@ -28,12 +28,12 @@ class PolicyNetwork(nn.Module):
 
     def forward(self, context: Tensor) -> Tensor:
         flat = context.flatten(1).to(self.shift.dtype)  # (batch, features)
-        # In place: a fresh tensor for every operation costs more than the arithmetic.
+        # In place: allocating a tensor for every operation costs more than the arithmetic.
         logits: Tensor = self.body((flat - self.shift).mul_(self.scale).reshape(context.shape))
         return logits  # (batch, actions)
 
     def standardise_by(self, context: npt.NDArray[np.generic]) -> None:
-        """Take shift and scale from these contexts (the train rows)."""
+        """Compute shift and scale from these contexts (the train rows)."""
         self.standardise_with(*standardisation(context))
 
     def standardise_with(self, shift: npt.NDArray[np.float32], scale: npt.NDArray[np.float32]) -> None:
@@ -42,7 +42,7 @@ class PolicyNetwork(nn.Module):
 
 
 def build_network(spec: NetworkSpec) -> PolicyNetwork:
-    """A fresh network; its random start comes from torch's global seed."""
+    """A new network, initialised from torch's global seed."""
     parameters = parameter_count(spec)
     if parameters > _MAX_PARAMETERS:
         raise RunError(f"a {spec.model} of {parameters:,} parameters is more than 2³¹; use a smaller one")
@@ -54,7 +54,7 @@ def parameter_count(spec: NetworkSpec) -> int:
 
 
 def on_device(network: PolicyNetwork, device: torch.device) -> PolicyNetwork:
-    """The network where it is to compute; on a GPU its convolutions in the layout that computes fastest there.
+    """Move the network to the device; on a GPU, use the fastest memory layout for convolutions.
 
     (Not on a CPU: torch 2.15 corrupts memory in the backward pass of some convolutions in that layout.)
     """
@@ -76,13 +76,13 @@ def policy_layout(spec: NetworkSpec) -> Layout:
 
 
 def _meta_network(spec: NetworkSpec) -> PolicyNetwork:
-    """Shapes without memory: what a file claims to need is not allocated on its word."""
+    """Shapes without memory, so that the sizes claimed by a file are never allocated unchecked."""
     with torch.device("meta"):
         return PolicyNetwork(spec)
 
 
 def network_from(spec: NetworkSpec, tensors: Tensors, subject: str) -> PolicyNetwork:
-    """The network of a policy file, every tensor's shape and dtype checked."""
+    """The network in a policy file, with the shape and dtype of every tensor checked."""
     if spec.model not in MODELS.names:
         raise ContractError(
             f"{subject}: its model is {one_line(spec.model, 40)!r}, but this s2bl knows {', '.join(MODELS.names)}"

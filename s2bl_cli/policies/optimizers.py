@@ -1,7 +1,7 @@
-"""Optimizers: made from parameters and weight decay, they take steps.
+"""Optimizers, created from parameters and weight decay.
 
-`torch.optim` has the same, but making an optimizer of it imports torch's compiler: two seconds before the first step of
-every command. A test compares the two.
+`torch.optim` has the same optimizers, but creating one imports torch's compiler, which takes two seconds before the
+first step of every command. A test compares the two.
 """
 
 from collections.abc import Iterable
@@ -14,13 +14,13 @@ State = dict[str, Tensor]
 
 
 class Optimizer(Protocol):
-    """Gradients are in the parameters' `grad`; a parameter without one stays as it is."""
+    """Gradients are in the parameters' `grad`; a parameter without one is not changed."""
 
     def step(self, lr: float) -> None:
-        """Take a step, and clear the gradients."""
+        """Take a step, then clear the gradients."""
 
     def state(self) -> State:
-        """All that a step depends on besides the parameters, live: a checkpoint is copied into it."""
+        """The live state that a step depends on, except the parameters: checkpoints are copied into it."""
 
 
 class Sgd:
@@ -47,8 +47,9 @@ class Sgd:
 class Adam:
     """θ ← θ − lr·m̂/(√v̂ + ε), with m and v the running means of the gradient and of its square (Kingma & Ba 2015).
 
-    Weight decay adds decay·θ to the gradient; decoupled (AdamW, Loshchilov & Hutter 2019), it takes lr·decay·θ off the
-    parameters instead. The whole step is one operation of torch's, which goes over the memory once.
+    Weight decay adds decay·θ to the gradient. Decoupled weight decay (AdamW, Loshchilov & Hutter 2019) subtracts
+    lr·decay·θ from the parameters instead. The whole step is a single torch operation, which passes over the memory
+    once.
     """
 
     def __init__(self, parameters: Iterable[Tensor], weight_decay: float = 0.0, *, decoupled: bool = False) -> None:

@@ -15,7 +15,7 @@ _STRIDES = (1, 2, 2, 2)
 
 
 class ResidualLayer(nn.Module):
-    """relu(x + f(x)), f two 3×3 convolutions; a 1×1 convolution carries x where the shape changes."""
+    """relu(x + f(x)), f two 3×3 convolutions; a 1×1 convolution maps x if the shape changes."""
 
     def __init__(self, channels_in: int, channels: int, stride: int) -> None:
         super().__init__()
@@ -30,8 +30,8 @@ class ResidualLayer(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         inner = self.first_norm(self.first(x)).relu()
-        # Sliced here, not strided in the 1×1 convolution: on a CPU, the backward pass of a strided one with few
-        # channels in the channels-last layout writes beyond its memory (torch 2.15).
+        # Sliced here instead of using a strided 1×1 convolution: on a CPU, the backward pass of a strided convolution
+        # with few channels in the channels-last layout writes out of bounds (torch 2.15).
         carried = self.carried(x[:, :, :: self.stride, :: self.stride])
         total: Tensor = carried + self.second_norm(self.second(inner))
         return total.relu()

@@ -1,4 +1,4 @@
-"""Where and with how many threads torch computes. Importing this module does not import torch."""
+"""The device and the number of threads that torch uses. Importing this module does not import torch."""
 
 import math
 import os
@@ -11,14 +11,14 @@ from s2bl_cli.settings import Between, check_settings, setting
 if TYPE_CHECKING:
     import torch
 
-# Below so many multiplications a step, threads wait for each other longer than they work: each of its forty
-# operations wakes them again. Where another process needs the cores too, they wait very long.
+# With fewer multiplications per step, threads spend more time waiting for each other than working, because each of the
+# step's forty operations wakes them again. If another process uses the cores too, they wait very long.
 SMALL_STEP = 1 << 30
 
 
 @dataclass(frozen=True)
 class RunSettings:
-    """What changes the speed of a run, and of its result only the last bits; not part of a lineage."""
+    """Settings that affect the speed of a run but only the last bits of its result; not part of a lineage."""
 
     device: str = setting(
         "auto",
@@ -37,8 +37,8 @@ class RunSettings:
         check_settings(self)
 
     def start(self, step_work: float = math.inf) -> "torch.device":
-        """Set the threads and choose the device. `step_work`: multiplications in a step of what is to be run."""
-        # Threads that wait by spinning make two torch programs on one machine tens of times slower. It is read
+        """Set the number of threads and choose the device. `step_work`: number of multiplications in a step."""
+        # Threads that wait by spinning make two torch programs on one machine tens of times slower. The setting is read
         # when torch is loaded.
         os.environ.setdefault("OMP_WAIT_POLICY", "passive")
         import torch

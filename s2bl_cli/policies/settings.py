@@ -1,4 +1,4 @@
-"""How a model's sizes are given on the command line."""
+"""Parses the sizes of a model given on the command line."""
 
 from s2bl_cli.errors import SettingError
 
@@ -6,7 +6,7 @@ MAX_WIDTH = 1 << 16
 
 
 def parse_hidden(model: str, text: str) -> tuple[int, ...]:
-    """`100` or `256,64`: the widths of the hidden layers, for the models that have them."""
+    """`100` or `256,64`: the hidden layer widths, for models with hidden layers."""
     if model != "mlp":
         return ()
     parts = [part.strip() for part in text.split(",")]

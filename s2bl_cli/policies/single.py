@@ -1,4 +1,4 @@
-"""One policy of any model in training: a torch network with autograd, in fp32 or bf16."""
+"""A single policy in training, with any model: a torch network with autograd, in fp32 or bf16."""
 
 from functools import partial
 
@@ -46,7 +46,7 @@ class SinglePolicy:
 
 
 def is_bf16(precision: str, spec: NetworkSpec, batch: int, device: torch.device) -> bool:
-    """`batch`: rows of a step."""
+    """`batch`: number of rows per step."""
     if spec.model == "linear":
         return False
     if precision == "auto":
@@ -57,7 +57,7 @@ def is_bf16(precision: str, spec: NetworkSpec, batch: int, device: torch.device)
 
 
 def _try_bf16(spec: NetworkSpec, batch: int, device: torch.device) -> None:
-    """A step on nothing: a machine may say that it has bf16 and fail at the first product of some size."""
+    """Try a step on empty data: a machine may claim to support bf16 and fail at the first product of a certain size."""
     policy = SinglePolicy(on_device(build_network(spec), device), bf16=True)
     context = torch.zeros(1, *spec.context.shape, dtype=getattr(torch, spec.context.dtype), device=device)
     rows = torch.zeros(batch, dtype=torch.int64, device=device)

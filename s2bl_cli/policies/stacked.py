@@ -1,13 +1,14 @@
-"""Linear and fully connected policies side by side: each step is a few wide matrix products for all of them.
+"""Linear and fully connected policies trained together: each step is a few wide matrix products for all of them.
 
-The policies of a group see the same rows, so the weights of their first layers stand below one another:
-(C·units, features). What a policy learns is what it would learn alone, to float rounding. The gradient is written out,
-since it is a product a layer and direction: no tensor is made beyond the units' outputs, and autograd is not needed.
+The policies of a group see the same rows, so the weights of their first layers are stacked: (C·units, features). Each
+policy learns what it would learn alone, up to float rounding. The gradient is written by hand, because it is one
+product per layer and direction: no tensor is allocated beyond the units' outputs, and autograd is not needed.
 
-The first layer's bias is the weight of one feature more, which is always 1: two operations a step fewer.
+The bias of the first layer is the weight of an additional feature that is always 1, which saves two operations per
+step.
 
-Outputs are kept as (units, batch): W·xᵀ and δ·x. A product whose result has ten columns takes several times as long in
-MKL as its transpose.
+Outputs are stored as (units, batch): W·xᵀ and δ·x. In MKL, a product whose result has ten columns takes several times
+as long as its transpose.
 """
 
 import math
@@ -21,20 +22,20 @@ from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.policies.network import PolicyNetwork
 from s2bl_cli.policies.trainable import Backward
 
-# From so many actions on, a softmax is quicker along the memory than across it.
+# With at least this many actions, a softmax is faster along contiguous memory than across it.
 _MANY_ACTIONS = 64
 
-# Rows begin at multiples of so many floats: a cache line.
+# Rows start at multiples of this many floats: a cache line.
 _LINE = 16
 
 STACKABLE = ("linear", "mlp")  # the models that are linear layers with ReLU between them
 
 
 class StackedPolicies:
-    """G groups of C policies; those of a group start alike."""
+    """G groups of C policies; those of a group have the same initial weights."""
 
     def __init__(self, starts: Sequence[PolicyNetwork], policies: int) -> None:
-        """`starts`: one network a group."""
+        """`starts`: one network per group."""
         states = [start.state_dict() for start in starts]
         self.shape = (len(starts), policies)
         self._groups, self._policies = self.shape
@@ -52,7 +53,8 @@ class StackedPolicies:
         self._weights, self._biases = weights[1:], biases[1:]  # of the other layers
         self._actions = states[0][f"{self._names[-1]}.weight"].shape[0]
         self.parameters = [self._first, *self._weights, *self._biases]
-        # A batch's contexts, always in the same memory: fresh memory every step is slower than the arithmetic on it.
+        # A batch's contexts always use the same memory: allocating memory every step is slower than the arithmetic on
+        # it.
         self._x = self._features = torch.empty(0, 0)  # (G, batch, features + 1), the last always 1; without the last
 
     def forward(self, context: Tensor, index: Tensor, action: Tensor, *, all_actions: bool) -> tuple[Tensor, Backward]:
@@ -63,7 +65,7 @@ class StackedPolicies:
         return log_policy.gather(2, chosen).squeeze(2), partial(self._backward_chosen, layers, log_policy, chosen)
 
     def _backward_chosen(self, layers: list[Tensor], log_policy: Tensor, chosen: Tensor, slope: Tensor) -> None:
-        """d log π(a)/d logits = 1[a] − π. In place: log π is not needed any more."""
+        """d log π(a)/d logits = 1[a] − π. In place, because log π is no longer needed."""
         of_row = slope.unsqueeze(2)  # (G, C, 1, batch)
         self._backward(layers, log_policy.exp_().mul_(-of_row).scatter_add_(2, chosen, of_row))
 
@@ -72,7 +74,7 @@ class StackedPolicies:
         self._backward(layers, of_actions - log_policy.exp_() * of_actions.sum(2, keepdim=True))
 
     def _backward(self, layers: list[Tensor], of_logits: Tensor) -> None:
-        """Back through the layers, from the slopes in the logits: (G, C, actions, batch)."""
+        """Backpropagate through the layers, from the slopes with respect to the logits: (G, C, actions, batch)."""
         outer = zip(reversed(self._weights), reversed(self._biases), reversed(layers), strict=False)
         for weight, bias, outputs in outer:  # outputs of the layer before, ≥ 0
             of_logits = of_logits.reshape(bias.shape[0], -1, outputs.shape[2])
@@ -106,14 +108,14 @@ class StackedPolicies:
             self._x = self._first.new_ones(*rows.shape[:2], width)[:, :, :inputs]
             self._features = self._x[:, :, :-1]
         x = self._features.copy_(rows)
-        if rows.dtype == torch.uint8:  # one pass; of large and close numbers, the difference would lose digits
+        if rows.dtype == torch.uint8:  # one pass; for large and close numbers, the difference would lose precision
             torch.addcmul(self._offset, x, self._scale, out=x)
         else:
             x.sub_(self._shift).mul_(self._scale)
         return self._x
 
     def training(self, on: bool) -> None:
-        """The same in both."""
+        """Has no effect: training and prediction are the same."""
 
     def state(self) -> dict[str, Tensor]:
         weights, biases = [self._first[..., :-1], *self._weights], [self._first[..., -1:], *self._biases]

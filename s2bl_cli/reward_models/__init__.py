@@ -1,1 +1,1 @@
-"""Models of E[r | x, a] for every action, fitted on the logged ones; alone or cross-fitted in folds."""
+"""Models of E[r | x, a] for every action, fitted on the logged actions; as a single model or cross-fitted in folds."""

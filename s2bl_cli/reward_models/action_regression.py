@@ -1,15 +1,15 @@
-"""Regressions of the reward on the context: a map for each action, one that all actions share, and scores.
+"""Regressions of the reward on the context: one map per action, one map shared by all actions, and scores.
 
     η(x, a) = θ_a·x + h·x + c + s·f(x, a),    x with a constant 1 as its last feature
 
 f(x, a) are given scores of the actions, such as the log-probability of the logging policy. θ and h have the ridge
-penalty α, c has none, and s next to none, unless the scores are switched off. With few rows θ vanishes and the scores
-decide between actions; with many rows θ does. The reward is η (squared loss), or 1/(1 + exp(−η)) (logistic loss, for
-rewards in [0, 1]).
+penalty α, c has none, and s has almost none, unless the scores are switched off. With few rows θ vanishes and the
+scores decide between actions; with many rows θ does. The reward is η (squared loss), or 1/(1 + exp(−η)) (logistic loss,
+for rewards in [0, 1]).
 
-Many regressions on the same rows are fitted at once. They differ in their penalties and in their weights of the rows; a
-row that one of them must not see has weight 0. They are fitted by Newton's method, whose linear systems are solved by
-conjugate gradients. There is no learning rate and no seed.
+Many regressions on the same rows are fitted at once. They differ in their penalties and row weights; a row that a
+regression must not see has weight 0. They are fitted by Newton's method, whose linear systems are solved by conjugate
+gradients. There is no learning rate and no seed.
 """
 
 from dataclasses import dataclass, replace
@@ -21,24 +21,24 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
-_SCORE_PENALTY = 1e-3  # of s: nothing, unless the scores hardly differ
-_SWITCHED_OFF = 1e12  # a penalty of s that leaves nothing of it
+_SCORE_PENALTY = 1e-3  # of s: negligible, unless the scores hardly differ
+_SWITCHED_OFF = 1e12  # a penalty of s that forces it to 0
 _NEWTON_STEPS = 20
 _CG_STEPS = 25
-_CG_TOLERANCE = 0.1  # of a step's linear system: the next step corrects the rest
-_HALVINGS = 5  # of a step that does not lower the loss
+_CG_TOLERANCE = 0.1  # for a step's linear system: the next step corrects the rest
+_HALVINGS = 5  # maximum number, for a step that does not lower the loss
 
 
 @dataclass(frozen=True)
 class RegressionRows:
-    """Rows sorted by action, so that those of an action are a slice. Parameters are columns (parameters, regressions):
-    θ of all actions, then h and c, then s."""
+    """Rows sorted by action, so that the rows of an action are a slice. Parameters are columns (parameters,
+    regressions): θ of all actions, then h and c, then s."""
 
-    x: Tensor  # (rows, features), the last one constant
+    x: Tensor  # (rows, features), the last feature is constant
     scores: Tensor  # (rows, scores) of the logged actions
     slices: tuple[tuple[int, slice], ...]  # by logged action
     actions: int
-    order: npt.NDArray[np.int64]  # the rows as they were given: row i is `order[i]`
+    order: npt.NDArray[np.int64]  # the original order: row i was `order[i]`
 
     def in_single_precision(self) -> "RegressionRows":
         """Twice as fast."""
@@ -68,7 +68,7 @@ class RegressionRows:
 
 
 def regression_rows(features: Tensor, scores: Tensor, action: npt.NDArray[np.integer], actions: int) -> RegressionRows:
-    """Of features (rows, features) and the scores of the logged actions (rows, scores), in double precision."""
+    """Rows from features (rows, features) and the scores of the logged actions (rows, scores), in double precision."""
     order = np.argsort(action, kind="stable")
     index = torch.from_numpy(order).to(features.device)
     x = features[index].to(torch.float64)
@@ -92,8 +92,8 @@ def fit_regressions(
     tolerance: float = 1e-4,
 ) -> Tensor:
     """The parameters (parameters, regressions). `reward` (rows,) and `weight` (rows, regressions) are in the order of
-    `rows`; `penalty` α and `with_scores` are (regressions,). Done when the gradient is as short as the tolerance times
-    that of the mean reward."""
+    `rows`; `penalty` α and `with_scores` are (regressions,). Converged when the norm of the gradient is at most the
+    tolerance times its norm at the mean reward."""
     of_theta, of_shared, of_scores = rows.sizes
     ridge = penalty.repeat(of_theta + of_shared + of_scores, 1)
     ridge[of_theta + of_shared - 1] = 0  # c
@@ -118,7 +118,7 @@ def fit_regressions(
 
 @dataclass(frozen=True)
 class _Newton:
-    """Some regressions, each at its own parameters."""
+    """Several regressions, each with its own parameters."""
 
     rows: RegressionRows
     reward: Tensor  # (rows, 1)
@@ -134,7 +134,7 @@ class _Newton:
 
     @cached_property
     def gradient(self) -> Tensor:
-        """Of the loss, downhill."""
+        """The downhill gradient of the loss."""
         return self.rows.transposed(self.weight * (self.reward - self.expected)) - self.ridge * self.parameters
 
     @property
@@ -150,7 +150,7 @@ class _Newton:
         return replace(self, weight=weight, ridge=ridge, parameters=parameters, eta=eta)
 
     def after_step(self) -> "_Newton":
-        """A step that does not lower the loss is halved."""
+        """Take a step, halving it until it lowers the loss."""
         curvature = self.weight * self.expected * (1 - self.expected) if self.logistic else self.weight
         step = _solved(self.rows, curvature, self.ridge, self.gradient)
         change, factor = self.rows.predict(step), torch.ones_like(self.eta[0])
@@ -164,10 +164,10 @@ class _Newton:
 
 
 def _solved(rows: RegressionRows, curvature: Tensor, ridge: Tensor, right: Tensor) -> Tensor:
-    """x of (Jᵀ diag(curvature) J + ridge)·x = right for each regression, J the matrix of `predict`. By conjugate
-    gradients, preconditioned by the diagonal."""
+    """The x that solves (Jᵀ diag(curvature) J + ridge)·x = right for each regression, where J is the matrix of
+    `predict`. Uses conjugate gradients, preconditioned by the diagonal."""
     diagonal = replace(rows, x=rows.x**2, scores=rows.scores**2).transposed(curvature) + ridge
-    inverse, tiny = 1 / diagonal.clamp(min=1e-12), torch.finfo(right.dtype).tiny  # a solved column has size 0
+    inverse, tiny = 1 / diagonal.clamp(min=1e-12), torch.finfo(right.dtype).tiny  # a solved column has norm 0
     x, residual = torch.zeros_like(right), right
     direction = scaled = inverse * residual
     size = start = (residual * scaled).sum(0)

@@ -1,10 +1,10 @@
-"""Linear maps of the context, one per action beside one that all actions share, for several folds at once.
+"""Linear maps of the context, one per action plus one that all actions share, for several folds at once.
 
     z_f(x, a) = (W_fa + W_f·)·(x̃, 1),    x̃ the standardised context
 
 Maps are tensors (actions + 1, folds, features + 1): the last map is the shared one, the last feature the constant 1.
-`Rows` computes the values z of all rows and gradients in the maps; `solve` is the ridge regression that a Newton step
-needs. The actions are those that the rows have: of others nothing can be learned.
+`Rows` computes the values z of all rows and gradients with respect to the maps; `solve` is the ridge regression that a
+Newton step needs. Only actions that occur in the rows are included: nothing can be learned about the others.
 """
 
 import numpy as np
@@ -16,14 +16,14 @@ from s2bl_cli.policies.contexts import context_tensor, standardisation
 from s2bl_cli.reward_models.reward_model import Ints
 
 _BLOCK_ROWS = 256
-_CHUNK_CELLS = 1 << 20  # 4 MB: what is multiplied forth and back stays in the cache
+_CHUNK_CELLS = 1 << 20  # 4 MB, so that data multiplied in both directions stays in the cache
 _ROWS_AT_ONCE = 8192
-_TINY = 1e-30  # instead of 0 in a denominator
-_TOLERANCE = 0.1  # of the residual relative to the target: the next Newton step goes on from there
+_TINY = 1e-30  # replaces 0 in a denominator
+_TOLERANCE = 0.1  # of the residual relative to the target: the next Newton step continues from there
 
 
 class Standardisation:
-    """(x − shift)·scale, with moments from the rows that are fitted."""
+    """(x − shift)·scale, with moments from the fitted rows."""
 
     def __init__(self, context: npt.NDArray[np.generic], device: torch.device) -> None:
         moments = standardisation(context)
@@ -34,7 +34,7 @@ class Standardisation:
 
 
 class Rows:
-    """Rows in blocks of one action each, padded with zeros. A block is multiplied by the maps of its action alone."""
+    """Rows in blocks of one action each, padded with zeros. A block is multiplied only by the maps of its action."""
 
     def __init__(self, context: npt.NDArray[np.generic], action: Ints, device: torch.device) -> None:
         self.actions, map_of_row = np.unique(action, return_inverse=True)
@@ -62,20 +62,20 @@ class Rows:
         return len(self.actions) + 1
 
     def spread(self, values: npt.NDArray[np.float32]) -> Tensor:
-        """One value per row and fold, (rows, folds), in blocks: (blocks, folds, rows)."""
+        """One value per row and fold, (rows, folds), arranged in blocks: (blocks, folds, rows)."""
         size, folds = self._x.shape[1], values.shape[1]
         cells = self._x.new_zeros(len(self._map) * size, folds)
         cells[self._cell] = torch.from_numpy(values).to(cells.device)
         return cells.view(-1, size, folds).transpose(1, 2).contiguous()
 
     def totals(self, values: Tensor) -> Tensor:
-        """Sums of (blocks, folds, rows) by map: (maps, folds)."""
+        """Sums of (blocks, folds, rows) per map: (maps, folds)."""
         totals = values.new_zeros(self.maps, values.shape[1]).index_add_(0, self._map, values.sum(2))
         totals[-1] = totals.sum(0)
         return totals
 
     def gradient(self, errors: Tensor) -> Tensor:
-        """Of Σ errors·z, errors (blocks, folds, rows), in the maps."""
+        """The gradient of Σ errors·z with respect to the maps, errors (blocks, folds, rows)."""
         gradient = errors.new_zeros(self.maps, errors.shape[1], self.features + 1)
         for start in range(0, len(self._map), self._chunk):
             part = slice(start, start + self._chunk)
@@ -84,7 +84,7 @@ class Rows:
         return gradient
 
     def curved(self, maps: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
-        """z of the maps, and the gradient of Σ curvature·z²/2 in them; in one pass over the rows."""
+        """z of the maps, and the gradient of Σ curvature·z²/2 with respect to them, in one pass over the rows."""
         z, gradient = torch.empty_like(curvature), torch.zeros_like(maps)
         for start in range(0, len(self._map), self._chunk):
             part = slice(start, start + self._chunk)
@@ -109,7 +109,7 @@ def solve(rows: Rows, curvature: Tensor, ridge: Tensor, target: Tensor, steps: i
     for _ in range(steps):
         along, curved = rows.curved(direction, curvature)
         curved += ridge * direction
-        # A fold that is done rests: how many steps it takes is its own affair, so no other fold's rewards enter.
+        # A converged fold is frozen: its number of steps depends only on itself, so no other fold's rewards leak in.
         step = (length / _by_fold(direction, curved).clamp(min=_TINY)).where(length > enough, 0.0).unsqueeze(1)
         maps += step * direction
         z += step * along

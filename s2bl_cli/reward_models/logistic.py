@@ -1,17 +1,17 @@
 """A logistic reward model: one linear map of the context per action.
 
-Rewards are scaled from their range to values v in [0, 1], so predictions lie inside the range of the known ones:
+Rewards are scaled from their range to values v in [0, 1], so predictions lie within the range of the known rewards:
 
     E[v | x, a] = 1/(1 + exp(−z)),    z = (W_a + W_·)·x̃ + b_a + b,    x̃ the standardised context
 
-W_· is shared by the actions, W_a is the action's alone: what the actions have in common is learned from all rows.
-Fitted by Newton's method on the cross-entropy plus Gaussian priors, under which a logit has the standard deviation
-`spread`. b has no prior, so that the predictions for the rows that a model has learned from have their mean reward.
-Values between 0 and 1 vary less than draws of 0 or 1 with their mean would, by a factor φ; the prior has that factor
-less of a say (quasi-likelihood, McCullagh & Nelder 1989).
+W_· is shared by all actions, and W_a belongs to one action: what the actions have in common is learned from all rows.
+The model is fitted by Newton's method on the cross-entropy plus Gaussian priors, under which a logit has the standard
+deviation `spread`. b has no prior, so that the mean prediction on a model's training rows equals their mean reward.
+Values between 0 and 1 vary less than draws of 0 or 1 with the same mean would, by a factor φ; the prior is weakened by
+the same factor (quasi-likelihood, McCullagh & Nelder 1989).
 
-All folds are fitted at once: model j skips the rows of fold j. Arrays in, arrays out; torch computes on the device that
-is given.
+All folds are fitted at once: model j skips the rows of fold j. Inputs and outputs are arrays; torch computes on the
+given device.
 """
 
 from dataclasses import dataclass, replace
@@ -27,14 +27,14 @@ from s2bl_cli.reward_models.linear_maps import Rows, Standardisation, solve
 from s2bl_cli.reward_models.reward_model import CPU, NO_FOLD, Floats, Ints
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
-_LEAST = 1e-7  # a mean value of 0 would have a logit of −∞
-_ENOUGH = 1e-7  # a Newton step that gains less per row is the last
+_LEAST = 1e-7  # a mean value of 0 would have the logit −∞
+_ENOUGH = 1e-7  # stop after a Newton step that gains less than this per row
 _HALVINGS = 10
 
 
 @dataclass(frozen=True)
 class LogisticModel:
-    """Of one model, or of one per fold."""
+    """A single model, or one model per fold."""
 
     standardise: Standardisation
     weight: Tensor  # (folds, actions, features)
@@ -43,7 +43,7 @@ class LogisticModel:
     high: float  # the largest
 
     def predict(self, context: Contexts, fold: Ints | None = None) -> npt.NDArray[np.float32]:
-        """(rows, actions) rewards. With folds, each row by the model that skipped the row's fold."""
+        """(rows, actions) rewards. With folds, each row is predicted by the model that skipped its fold."""
         x = context_tensor(context, self.bias.device)
         folds, actions = self.bias.shape
         if fold is None or folds == 1:
@@ -72,7 +72,7 @@ def fit_reward_model(
     device: torch.device = CPU,
     weight: Floats | None = None,
 ) -> LogisticModel:
-    """One model, learned from all of the rows (whose rewards are known)."""
+    """One model, fitted on all of the rows (whose rewards are known)."""
     alone = replace(settings or RewardModelSettings(), folds=1)
     return cross_fit(context, action, reward, np.full(len(action), NO_FOLD), actions, alone, device, weight)
 
@@ -87,7 +87,7 @@ def cross_fit(
     device: torch.device = CPU,
     weight: Floats | None = None,
 ) -> LogisticModel:
-    """One model per fold, each learned from the rows of the other folds. `weight`: of the rows; None: 1."""
+    """One model per fold, each fitted on the rows of the other folds. `weight`: of the rows; None: 1."""
     settings = settings or RewardModelSettings()
     low, high = float(np.min(reward)), float(np.max(reward))
     value = (np.asarray(reward, np.float64) - low) / (high - low) if high > low else np.zeros(len(reward))
@@ -104,7 +104,7 @@ def cross_fit(
 
 
 def _chosen(context: npt.NDArray[np.generic], settings: RewardModelSettings) -> Ints | slice:
-    """The rows to learn from: all, or of very many a sample."""
+    """The rows to fit on: all of them, or a sample if there are very many."""
     most = max(1000, settings.most_cells // max(1, int(np.prod(context.shape[1:]))))
     if len(context) <= most:
         return slice(None)
@@ -149,7 +149,8 @@ def _newton(rows: Rows, value: Floats, learned: Floats, settings: RewardModelSet
 
 
 def _intercepts(z: Tensor, weight: Tensor, mean: Floats, total: Floats) -> Floats:
-    """What makes each fold's mean prediction its mean value. The steps above come near; this is exact."""
+    """The intercepts that make each fold's mean prediction equal its mean value. The steps above come close; this is
+    exact."""
     logits, weights = (tensor.cpu().double() for tensor in (z, weight))
     shift = np.zeros(len(mean))
     for _ in range(50):

@@ -1,9 +1,10 @@
 """A model of the probability that a row's feedback is known, given its context and action.
 
-Fitted as a reward model is, on whether the reward is known instead of on the reward. It is linear in the context, or
-linear also in |x| and random features of it, with a weak or a strong prior: of the four, the one that predicts the
-known rows of other folds best. A linear map of random features is a network of one hidden layer whose first layer stays
-as it was drawn, so whatever fits linear maps fits it (Rahimi & Recht 2007; Huang et al. 2006).
+It is fitted like a reward model, but on whether the reward is known instead of on the reward. It is linear in the
+context, or also in |x| and random features of it, each with a weak or a strong prior. Of the four models, the one that
+best predicts which rows of other folds are known is used. A linear map of random features is a network with one hidden
+layer whose first layer is drawn at random and not trained, so anything that fits linear maps can fit it (Rahimi & Recht
+2007; Huang et al. 2006).
 """
 
 from dataclasses import dataclass, replace
@@ -19,17 +20,17 @@ from s2bl_cli.reward_models.logistic import cross_fit
 from s2bl_cli.reward_models.reward_model import CPU, Ints, RewardModel
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
-LEAST_PROBABILITY = 1e-3  # below, one row would stand for thousands
-_HIDDEN = 64  # random features: with 256, 20,000 rows are overfitted
-_SPREADS = (3.0, 0.3)  # prior standard deviations of a logit; the small one where there are many features for the rows
+LEAST_PROBABILITY = 1e-3  # below this, one row would stand for thousands
+_HIDDEN = 64  # random features: 256 overfit 20,000 rows
+_SPREADS = (3.0, 0.3)  # prior standard deviations of a logit; the small one suits many features with few rows
 
 Floats = npt.NDArray[np.float64]
 Known = npt.NDArray[np.bool_]
 
 
 class RandomFeatures:
-    """The standardised context x beside |x| and max(0, B x + b). Moments are those of the contexts given here; B and b
-    are drawn, not learned."""
+    """The standardised context x, together with |x| and max(0, B x + b). The moments are those of the given contexts; B
+    and b are drawn at random, not learned."""
 
     def __init__(self, context: npt.NDArray[np.generic], hidden: int, seed: int, device: torch.device) -> None:
         rng = np.random.default_rng([seed, 3])
@@ -51,13 +52,13 @@ class RandomFeatures:
 
 @dataclass(frozen=True)
 class ObservationModel:
-    """P(known | x, a), of one model per fold."""
+    """P(known | x, a), with one model per fold."""
 
     model: RewardModel
-    features: RandomFeatures | None  # None: the context as it is
+    features: RandomFeatures | None  # None: the context itself
 
     def probability(self, context: Contexts, action: Ints, fold: Ints) -> npt.NDArray[np.float32]:
-        """Of the logged actions, at least LEAST_PROBABILITY: (rows,)."""
+        """The probabilities for the logged actions, at least LEAST_PROBABILITY: (rows,)."""
         seen = context if self.features is None else self.features(context)
         probabilities = self.model.predict(seen, fold)  # (rows, actions)
         return np.maximum(probabilities[np.arange(len(action)), action], np.float32(LEAST_PROBABILITY))
@@ -72,7 +73,7 @@ def cross_fit_observation(
     settings: RewardModelSettings | None = None,
     device: torch.device = CPU,
 ) -> ObservationModel:
-    """Rows with and without feedback in. The model with the highest held-out likelihood out."""
+    """Takes rows with and without feedback; returns the model with the highest held-out likelihood."""
     settings = settings or RewardModelSettings()
     best, highest = None, -np.inf
     for features in (None, RandomFeatures(context, _HIDDEN, settings.seed, device)):
@@ -90,6 +91,6 @@ def cross_fit_observation(
 
 
 def log_likelihood(probability: npt.NDArray[np.floating[Any]], known: Known) -> Floats:
-    """Of each row."""
+    """The log-likelihood of each row."""
     e = np.clip(probability.astype(np.float64), 1e-6, 1 - 1e-6)
     return np.where(known, np.log(e), np.log(1 - e))

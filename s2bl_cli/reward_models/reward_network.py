@@ -1,14 +1,14 @@
-"""A network that predicts the reward: hidden layers that all actions share, and one output per action.
+"""A network that predicts the reward: hidden layers shared by all actions, and one output per action.
 
     η(x, a) = (v_a + h)·φ(x) + c + s·f(x, a),    φ hidden layers with ReLU
 
-f(x, a) are given scores of the actions, such as the log-probability of the logging policy, with a slope s that is not
-penalised; φ, v and h have the penalty α. The reward is η (squared loss), or 1/(1 + exp(−η)) (logistic loss, for rewards
-in [0, 1]). A network starts as the regression on the scores alone: v and h are 0.
+f(x, a) are given scores of the actions, such as the log-probability of the logging policy, with an unpenalised slope s;
+φ, v and h have the penalty α. The reward is η (squared loss), or 1/(1 + exp(−η)) (logistic loss, for rewards in [0,
+1]). A network starts as the regression on the scores alone: v and h are 0.
 
-One network per fold and penalty, and one on all rows per penalty, take their steps together. They see the same batches
-and start alike. The rewards of the held-out fold decide on the penalty and on the number of steps, and the network on
-all rows is kept as it was after that number of steps.
+One network per fold and penalty, and one per penalty on all rows, are trained together. They see the same batches and
+have the same initial weights. The rewards of the held-out fold decide the penalty and the number of steps, and the
+network on all rows is kept as it was after that number of steps.
 """
 
 from collections.abc import Sequence
@@ -23,9 +23,9 @@ from s2bl_cli.reward_models.action_regression import fit_regressions, regression
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
 _BATCH = 256
 _LEAST_STEPS, _EPOCHS, _MOST_STEPS = 600, 30, 5000
-_FIRST_CHECK, _CHECK_FACTOR = 8, 1.4  # numbers of steps to choose from
-_LR, _LOGIT_STEP = 0.01, 0.8  # Adam's; the second: how far a step may move a unit's input, at most
-_NOTHING_ELSE = 1e12  # a penalty that leaves the scores and the mean
+_FIRST_CHECK, _CHECK_FACTOR = 8, 1.4  # the numbers of steps to choose from
+_LR, _LOGIT_STEP = 0.01, 0.8  # for Adam; the second is the maximum change of a unit's input in one step
+_NOTHING_ELSE = 1e12  # a penalty that leaves only the scores and the mean
 _ROWS_AT_ONCE = 2048
 
 
@@ -33,10 +33,10 @@ _ROWS_AT_ONCE = 2048
 class RewardNetwork:
     """A fitted network."""
 
-    layers: list[Tensor]  # (units, inputs + 1) each, the bias last; of the last one the units are the actions
+    layers: list[Tensor]  # each (units, inputs + 1), the bias last; the units of the last layer are the actions
     slope: float  # s
     penalty: float
-    held_out_loss: Tensor  # (rows,), of each row by a network that has not seen it
+    held_out_loss: Tensor  # (rows,), each row predicted by a network that has not seen it
 
     @torch.no_grad()
     def predict(self, x: Tensor, scores: Tensor) -> Tensor:
@@ -68,8 +68,8 @@ def fit_reward_network(
     logistic: bool,
     seed: int,
 ) -> RewardNetwork:
-    """`x` (rows, features) standardised contexts; `scores` (rows, 1) of the logged actions, or (rows, 0); `action`,
-    `reward`, `fold` and `weight` (rows,), folds from 0 on."""
+    """`x` (rows, features): standardised contexts; `scores` (rows, 1) of the logged actions, or (rows, 0); `action`,
+    `reward`, `fold` and `weight`: (rows,), with folds numbered from 0."""
     x, scores, reward, weight = (values.to(torch.float32) for values in (x, scores, reward, weight))
     networks = _Networks(x, actions, hidden, penalties, int(fold.max()) + 1, seed, scores.shape[1])
     learned = fold != torch.arange(networks.folds + 1, device=x.device)[:, None]  # (folds + 1, rows), the last all
@@ -131,7 +131,7 @@ def _held_out_losses(
 
 
 class _Networks:
-    """penalties × (folds + 1) networks, side by side."""
+    """penalties × (folds + 1) networks, trained together."""
 
     def __init__(
         self,
@@ -164,7 +164,7 @@ class _Networks:
 
     @torch.no_grad()
     def start_with(self, offset_and_slope: Tensor) -> None:
-        """c and s of each network: (networks, 1 + scores)."""
+        """Set c and s of each network: (networks, 1 + scores)."""
         self._offset = offset_and_slope[:, :1]
         self._slope.copy_(offset_and_slope[:, 1:])
 
@@ -184,7 +184,7 @@ class _Networks:
         self._optimizer.step()
 
     def on_all_rows(self, penalty: int) -> tuple[list[Tensor], float]:
-        """Layers and slope of the network of a penalty that sees all rows."""
+        """The layers and the slope of a penalty's network on all rows."""
         network = (penalty + 1) * (self.folds + 1) - 1
         last = (self._actions[network] + self._shared[network]).detach().clone()
         last[:, -1] += self._offset[network]

@@ -1,1 +1,1 @@
-"""Sweeps: a grid of experiments as commands of s2bl, run in order of their inputs, on one machine or many."""
+"""Sweeps: a grid of experiments as s2bl commands, run in the order of their inputs, on one machine or many."""

@@ -1,6 +1,6 @@
-"""How long a plan takes: by the jobs that are finished in the folder, else by a rough model of the work.
+"""Estimates how long a plan takes, from the finished jobs in the folder or, if there are none, from a rough model.
 
-The constants were measured on one core of a server. They are within a factor of three elsewhere.
+The constants were measured on one core of a server. On other machines they are accurate to within a factor of three.
 """
 
 from collections.abc import Sequence
@@ -11,13 +11,13 @@ from s2bl_cli.sweeping.run import Progress
 from s2bl_cli.sweeping.settings import SweepSettings
 from s2bl_cli.training.settings import TrainSettings
 
-_START_SECONDS = 1.5  # imports torch
+_START_SECONDS = 1.5  # to import torch
 _MULTIPLICATIONS_PER_SECOND = 5e10
 _RESNET_IMAGES_PER_SECOND = 1200.0  # of width 16, training
 _DEFAULT_STEPS = 2000
-_STEP_SECONDS = 4e-4  # what a step takes besides its products
+_STEP_SECONDS = 4e-4  # time per step besides its matrix products
 
-# Train rows and features of the datasets; of a table they are not known.
+# Train rows and features of the datasets; unknown for tables.
 _SIZES = {
     "sample": (6_000, 784), "fmnist": (60_000, 784), "mnist": (60_000, 784), "emnist": (60_000, 784),
     "cifar10": (50_000, 3072), "cifar100": (50_000, 3072), "kuairec": (35_880, 1555),
@@ -28,7 +28,7 @@ _UNKNOWN = (10_000, 100)
 
 
 def seconds_of(tasks: Sequence[Task], progress: Progress, settings: SweepSettings, slots: int) -> float:
-    """Estimated wall-clock time of the tasks, with so many processes at a time."""
+    """Estimated wall-clock time of the tasks, with the given number of parallel processes."""
     measured: dict[tuple[str, str], list[float]] = {}
     for job in progress.plan.jobs:
         record = progress.records[job.name]
@@ -44,7 +44,7 @@ def seconds_of(tasks: Sequence[Task], progress: Progress, settings: SweepSetting
 
 
 def _kind(job: Job) -> tuple[str, str]:
-    """Jobs that take about as long: of one stage, and of one method."""
+    """Jobs of the same kind, with the same stage and method, take about the same time."""
     return job.stage, _option(job, "--method") or ""
 
 

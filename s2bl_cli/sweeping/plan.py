@@ -1,11 +1,11 @@
-"""The plan of a sweep: the grid as jobs, each one command of s2bl, and as tasks, the jobs of one process.
+"""The plan of a sweep: the grid as jobs, each of which is one s2bl command, and as tasks, the jobs of one process.
 
     logs/fmnist-tau10.parquet                                 make-logs, once for all ρ, methods and seeds
     masked/fmnist-tau10-rho0.02.parquet                       mask; of one seed, a smaller ρ keeps a subset of the rows
     policies/fmnist-tau10-rho0.02-linear-wce-s2bl-seed0.…     train, all seeds and hyperparameters together
     scores/fmnist-tau10-rho0.02-linear-wce-s2bl.parquet       evaluate
 
-A cell of the grid is a train and an evaluate job, in one process. Words of a job that begin with `@/` are files in the
+A cell of the grid is a train and an evaluate job in one process. Words of a job that begin with `@/` are files in the
 folder of the sweep. The digest of a job covers its words and the digests of the jobs that it needs, but nothing that
 depends on the machine, so it identifies the content of the outputs.
 """
@@ -33,14 +33,14 @@ _WITHOUT_TAU = ("kuairec",)  # its log is drawn with random scores
 
 @dataclass(frozen=True)
 class Job:
-    """One command. Its name is that of its record, and that of its output without seed and suffix."""
+    """One command. Its name is the name of its record, and of its output without seed and suffix."""
 
     name: str
     words: tuple[str, ...]
     outputs: tuple[str, ...]  # relative to the folder
     needs: tuple[str, ...]  # names of jobs whose outputs it reads
     digest: str
-    data_words: tuple[str, ...] = ()  # where this machine has the data
+    data_words: tuple[str, ...] = ()  # where the data is on this machine
     run_words: tuple[str, ...] = ()  # options of this run that do not change the outputs, such as --threads
 
     @property
@@ -57,7 +57,7 @@ class Job:
         return [*self._words(folder), *self.run_words]
 
     def text(self, folder: str) -> str:
-        """The command to repeat it by hand."""
+        """The command to rerun it by hand."""
         return shlex.join(["s2bl", *self._words(folder)])
 
     def _words(self, folder: str) -> list[str]:
@@ -83,7 +83,7 @@ class Task:
 
 @dataclass(frozen=True)
 class Plan:
-    """All tasks; a task comes after those that it needs."""
+    """All tasks; each task comes after those that it needs."""
 
     tasks: tuple[Task, ...]
 
@@ -143,7 +143,7 @@ class _Planner:
             )
 
     def _masks(self) -> list[tuple[list[str], str]]:
-        """The options of each mask, and what its name has after that of the log."""
+        """The options of each mask, and the suffix that its name adds to that of the log."""
         settings = self.settings
         rows: list[tuple[dict[str, Any], str]]
         if settings.known is not None:
@@ -179,7 +179,7 @@ class _Planner:
                 _in_folder(mask.outputs[0]),
             ],
             outputs=policies,
-            # Of one policy the whole name is given, of several what they share.
+            # For a single policy, pass the whole name; for several, the part that they share.
             output=policies[0] if len(seeds) == 1 else f"{stem}.safetensors",
             needs=[mask],
             run=["--resume", *self._resources()],
@@ -200,7 +200,7 @@ class _Planner:
         return Task(name, (train, evaluate))
 
     def _search(self, method: str, model: str) -> list[str]:
-        """The hyperparameters that the method has; with several values, how one is selected."""
+        """The hyperparameters that the method has and, if they have several values, how one is selected."""
         settings, declared = self.settings, TrainSettings(method=method, model=model).declared
         given = {name: text for name, text in settings.hyperparameters.items() if name in declared}
         points = {name: _points(declared[name], text) for name, text in given.items()}
@@ -233,7 +233,7 @@ def _job(
     data: Sequence[str] = (),
     run: Sequence[str] = (),
 ) -> Job:
-    """`content` replaces a path in the digest by what it stands for."""
+    """`content` replaces a path in the digest with what it stands for."""
     words = (*words, "-o", _in_folder(output))
     identity = {
         "version": __version__,
@@ -262,7 +262,7 @@ def _in_folder(path: str) -> str:
 
 
 def _absolute(path: str | None) -> str | None:
-    """A cell may run in another working folder, on a cluster."""
+    """On a cluster, a cell may run in a different working directory."""
     return None if path is None else os.path.abspath(path)
 
 

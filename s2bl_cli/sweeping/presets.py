@@ -1,6 +1,6 @@
-"""The tables and figures of the paper as grids. A preset gives values to the settings that are not given.
+"""The tables and figures of the paper as grids. A preset provides values for settings that are not given.
 
-Hyperparameters that the paper tuned have a grid here; `sweep` selects one value per seed, on known rows.
+Hyperparameters that the paper tuned have a grid here; `sweep` selects one value per seed on known rows.
 """
 
 from typing import Any
@@ -24,7 +24,7 @@ _MISSING_RATIO = {
 
 PRESETS: dict[str, dict[str, Any]] = {
     "table-linear-fmnist": {**_LINEAR, "dataset": "fmnist"},
-    # On pre-trained features of a network that the paper does not name.
+    # On pre-trained features from a network that the paper does not name.
     "table-linear-cifar10": {
         **_LINEAR, "dataset": "cifar10", "features": "mobilenet_v2", "logging_model": "linear",
     },

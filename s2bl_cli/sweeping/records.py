@@ -1,9 +1,9 @@
-"""The record of a job: a small JSON file beside its outputs, with its state, command, time and, if it failed, reason.
+"""The record of a job: a small JSON file next to its outputs, with its state, command, time and any failure reason.
 
     {"state": "finished", "digest": "…", "command": "s2bl mask …", "starts": 1, "seconds": 0.9, …}
 
-A job is finished if its record says so, has the job's digest, and the outputs exist. Records are written atomically,
-after the outputs.
+A job is finished if its record says so and has the job's digest, and if the outputs exist. Records are written
+atomically, after the outputs.
 """
 
 import json
@@ -34,7 +34,7 @@ def record_path(folder: str, job: Job) -> str:
 
 
 def read_record(folder: str, job: Job) -> Record | None:
-    """None if there is none, or if it cannot be read: the job then runs again."""
+    """None if there is no record or it cannot be read: the job then runs again."""
     try:
         with open(record_path(folder, job), "rb") as file:
             document = json.load(file)

@@ -1,7 +1,7 @@
-"""Run the plan: what is finished stays, what fails is recorded, and the rest goes on.
+"""Runs the plan: finished jobs are kept, failures are recorded, and the rest continues.
 
-The folder is locked while a sweep runs. Its processes keep the lock open, so a sweep that continues a killed one
-waits for the last of them to end, and no job ever runs twice at a time.
+The folder is locked while a sweep runs. Its processes keep the lock open. A sweep that continues a killed one therefore
+waits until the last of them ends, and no job ever runs twice at the same time.
 """
 
 import contextlib
@@ -22,12 +22,12 @@ from s2bl_cli.sweeping.worker import Outcome
 _LOCK = ".sweep.lock"
 _SECONDS_FOR_LOCK = 20.0
 _LOOK_EVERY_SECONDS = 0.5
-_NAMED = 3  # reasons in a message
+_NAMED = 3  # maximum number of reasons in a message
 
 
 @dataclass(frozen=True)
 class Progress:
-    """How far a sweep in a folder is."""
+    """The progress of the sweep in a folder."""
 
     plan: Plan
     folder: str
@@ -42,7 +42,7 @@ class Progress:
 
     @property
     def remaining(self) -> list[Task]:
-        """Unfinished cells, and what they need that is not there. A log whose cells are finished may be deleted."""
+        """Unfinished cells, and the inputs that they lack. A log whose cells are finished may be deleted."""
         needed: set[str] = set()
         remaining = []
         for task in reversed(self.plan.tasks):
@@ -53,7 +53,7 @@ class Progress:
         return remaining[::-1]
 
     def check_replaceable(self) -> None:
-        """Refuse to replace files of other settings, or that no sweep has made."""
+        """Refuse to replace files that have other settings or that were not made by a sweep."""
         others = [job for task in self.remaining for job in task.jobs if self._is_of_others(job)]
         if others:
             what = "was made with other settings" if self.records[others[0].name] else "exists and is not of a sweep"
@@ -69,14 +69,14 @@ class Progress:
 
 @dataclass
 class SweepResult:
-    """What a run of the sweep did."""
+    """The result of running the sweep."""
 
-    finished: list[str] = field(default_factory=list)  # tasks of this run
+    finished: list[str] = field(default_factory=list)  # tasks finished in this run
     failed: dict[str, str] = field(default_factory=dict)  # task → reason
-    not_run: list[Task] = field(default_factory=list)  # they need what failed, or the disk is full
+    not_run: list[Task] = field(default_factory=list)  # they depend on a failed task, or the disk is full
 
     def message(self, plan: Plan) -> str:
-        """The failures in a line, each reason once."""
+        """The failures in one line, each reason once."""
         cells = {task.name for task in plan.tasks if task.is_cell}
         lost = [task for task in self.not_run if task.is_cell]
         by_reason = Counter(self.failed.values()).most_common()
@@ -94,7 +94,7 @@ class SweepResult:
 
 @contextlib.contextmanager
 def locked(folder: str) -> Iterator[tuple[int, ...]]:
-    """Lock the folder. Yields the descriptor for its processes to keep open; none where the disk has no locks."""
+    """Lock the folder. Yields the descriptor that its processes keep open; none if the disk does not support locks."""
     import fcntl
 
     with open(os.path.join(folder, _LOCK), "ab") as file:
@@ -117,7 +117,7 @@ def locked(folder: str) -> Iterator[tuple[int, ...]]:
 
 
 def run_sweep(progress: Progress, executor: Executor, console: Console) -> SweepResult:
-    """Run what remains. Raises what stops it, such as KeyboardInterrupt, after its processes have ended."""
+    """Run what remains. Re-raises whatever stops it, such as KeyboardInterrupt, after its processes have ended."""
     waiting = progress.remaining
     total = len(waiting)
     missing = {job.name for task in waiting for job in task.jobs}
@@ -133,7 +133,7 @@ def run_sweep(progress: Progress, executor: Executor, console: Console) -> Sweep
                     waiting.remove(task)
                     running.append(task)
                 if not running:
-                    break  # the rest needs what has failed
+                    break  # the rest depends on failed tasks
                 for task, outcome in executor.wait(_LOOK_EVERY_SECONDS):
                     running.remove(task)
                     missing -= set(outcome.finished)
@@ -163,12 +163,12 @@ def _note(task: Task, outcome: Outcome, result: SweepResult, console: Console) -
 
 
 def _record_crash(folder: str, task: Task, outcome: Outcome) -> None:
-    """A process that crashed could not record the reason."""
+    """Record the reason for a process that crashed and could not do so itself."""
     if outcome.reason is not None:
         for job in task.jobs:
             record = read_record(folder, job)
             if record is not None and record.state == STARTED:
-                with contextlib.suppress(OutputError):  # the message at the end has the reason too
+                with contextlib.suppress(OutputError):  # the final message has the reason too
                     write_record(folder, job, replace(record, state=FAILED, reason=outcome.reason))
 
 
@@ -186,7 +186,7 @@ def make_folders(folder: str, plan: Plan) -> None:
 
 
 def stage_times(progress: Progress) -> dict[str, tuple[int, float, float]]:
-    """By stage: finished jobs, their seconds, and the largest memory in MB."""
+    """By stage: the number of finished jobs, their seconds, and the peak memory in MB."""
     times: dict[str, tuple[int, float, float]] = {}
     for job in progress.plan.jobs:
         record = progress.records[job.name]

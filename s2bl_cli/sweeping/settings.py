@@ -53,7 +53,7 @@ def _hyperparameters() -> dict[str, Declaration]:
 class SweepSettings:
     """The grid: datasets × τ × ρ × models × methods × seeds, and the options of the commands.
 
-    What is not given is filled in from the preset, else by default, when the settings are made.
+    Values that are not given are filled in from the preset or, failing that, by default, when the settings are created.
     """
 
     preset: str | None = setting(
@@ -186,7 +186,7 @@ class SweepSettings:
 
     def _fill_in(self) -> None:
         preset = dict(PRESETS[self.preset]) if self.preset is not None else {}
-        # What excludes an option that is given is not taken from the preset.
+        # Preset options that conflict with a given option are ignored.
         for option, excluded in _EXCLUDED.items():
             if getattr(self, option) is not None:
                 preset = {name: value for name, value in preset.items() if name not in excluded}
@@ -262,7 +262,7 @@ def _cores() -> int:
 
 @dataclass(frozen=True)
 class SweepRunSettings:
-    """The place of the data and of the processes. These settings do not change the scores."""
+    """The location of the data, and how processes run. These settings do not change the scores."""
 
     data_dir: str | None = setting(None, "Folder of the dataset files", recorded=False, metavar="FOLDER", panel=COMMON)
     download: bool = setting(False, "Download missing files into --data-dir", recorded=False)

@@ -1,9 +1,9 @@
 """The process of a task: `python -m s2bl_cli.sweeping.worker REQUEST` runs its jobs one after the other.
 
-One process per task keeps memory flat over a sweep, survives a crash of native code, and shares the import of torch
-between the training of a cell and its evaluation. Each job is the command that a person would type, run by the same
-program. The outcome is one JSON line on stdout. The process ends with the one that started it: it reads a pipe on
-stdin, which closes when that process is gone, however it went.
+One process per task keeps memory constant over a sweep, survives a crash of native code, and imports torch only once
+for the training and evaluation of a cell. Each job is the command that a person would type, run by the same program.
+The outcome is one JSON line on stdout. The process ends when its parent does: it reads a pipe on stdin, which closes
+when the parent is gone, for whatever reason.
 """
 
 import contextlib
@@ -25,12 +25,12 @@ from s2bl_cli.sweeping.plan import Job, Task
 from s2bl_cli.sweeping.records import FAILED, FINISHED, STARTED, Record, is_finished, read_record, write_record
 
 _PRINTED = 4000  # characters that a record keeps
-_SIGNALLED = 128  # exit codes from here on say that a signal stopped the command
+_SIGNALLED = 128  # exit codes from here on mean that a signal stopped the command
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """The outcome of a task. Neither finished nor failed: it was stopped, and runs again the next time."""
+    """The outcome of a task. If it neither finished nor failed, it was stopped, and runs again the next time."""
 
     finished: tuple[str, ...] = ()  # names of jobs
     failed: str | None = None  # the name of the job
@@ -52,12 +52,12 @@ def _decode_job(document: dict[str, Any]) -> Job:
 
 
 def run_jobs(folder: str, jobs: list[Job]) -> Outcome:
-    """Run what is not finished, until a job fails."""
+    """Run the unfinished jobs until one fails."""
     finished: list[str] = []
     for job in jobs:
         try:
             reason = _run_job(folder, job)
-        except S2blError as error:  # of a record that cannot be written
+        except S2blError as error:  # from a record that cannot be written
             reason = str(error)
         if reason is not None:
             return Outcome(tuple(finished), job.name if reason else None, reason or None)
@@ -66,12 +66,12 @@ def run_jobs(folder: str, jobs: list[Job]) -> Outcome:
 
 
 def _run_job(folder: str, job: Job) -> str | None:
-    """None if the job is finished, else why it failed; empty if it was stopped."""
+    """None if the job finished, otherwise the reason for its failure; empty if it was stopped."""
     before = read_record(folder, job)
     if is_finished(folder, job, before):
         return None
     if before is not None and before.digest != job.digest and job.checkpoint is not None:
-        with contextlib.suppress(FileNotFoundError):  # of a training with other settings
+        with contextlib.suppress(FileNotFoundError):  # left over from a training run with other settings
             os.unlink(os.path.join(folder, job.checkpoint))
     record = Record(
         STARTED, job.digest, job.text(os.path.basename(folder)), starts=1 + (before.starts if before else 0)
@@ -98,7 +98,7 @@ def _run_job(folder: str, job: Job) -> str | None:
 
 
 def _run_command(words: list[str]) -> tuple[int, str]:
-    """The exit code of the command, and what it printed to stderr."""
+    """The exit code of the command and its stderr."""
     printed = io.StringIO()
     with contextlib.redirect_stderr(printed), contextlib.redirect_stdout(io.StringIO()):
         sys.argv = ["s2bl", *words]
@@ -107,14 +107,14 @@ def _run_command(words: list[str]) -> tuple[int, str]:
             code = 0
         except SystemExit as left:
             code = left.code if isinstance(left.code, int) else 1 if left.code else 0
-        except Exception:  # a bug: the traceback goes to the record, and the sweep goes on
+        except Exception:  # a bug: the traceback goes into the record, and the sweep continues
             traceback.print_exc()
             code = 1
     return code, printed.getvalue()
 
 
 def _reason(printed: str) -> str:
-    """The error of the command, without the name of the program."""
+    """The error message of the command, without the program name."""
     lines = [line for line in printed.splitlines() if line.strip()] or ["it failed without a message"]
     own = [line.removeprefix("s2bl: ") for line in lines if line.startswith("s2bl: ")]
     return one_line((own or lines)[-1], 1000)
@@ -126,14 +126,14 @@ def _cpu_seconds() -> float:
 
 
 def _peak_mb() -> float:
-    """The largest resident memory of this process; Linux reports kilobytes, macOS bytes."""
+    """Peak resident memory of this process; Linux reports kilobytes, macOS bytes."""
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return round(peak / (1 << 20 if sys.platform == "darwin" else 1 << 10), 1)
 
 
 def _end_with_parent() -> None:
     def wait() -> None:
-        os.read(0, 1)  # nothing is ever written: it returns when the pipe is closed
+        os.read(0, 1)  # nothing is ever written: this returns when the pipe is closed
         os.kill(os.getpid(), signal.SIGKILL)
 
     threading.Thread(target=wait, daemon=True).start()

@@ -1,1 +1,1 @@
-"""The loop: a log on the device, batches of it, the objective, a policy."""
+"""The training loop: load a log onto the device, draw batches, minimise the objective, return policies."""

@@ -1,8 +1,8 @@
-"""`--act auto`: how a trained policy should act, chosen on known rows that it has not learned from.
+"""`--act auto`: chooses how a trained policy should act, on known rows that it was not trained on.
 
-Each way to act has an estimate of its reward, by the selector of the run. Noise that the estimates share cancels in
-their paired differences. Of the ways that are within one standard error of the best one, the first of AUTO_ACTS is
-taken: what is not shown to be better does not replace the softmax, which training optimises and which explores most.
+The run's selector estimates the reward of each way to act. Noise that the estimates share cancels in their paired
+differences. Among the ways within one standard error of the best one, the first of AUTO_ACTS is taken. The softmax,
+which training optimises and which explores most, is therefore replaced only by something that is shown to be better.
 """
 
 from collections.abc import Callable, Sequence
@@ -25,7 +25,7 @@ from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainingData, TrainRows
 from s2bl_cli.training.validation import DELTA, HeldOut, fold_models
 
-# From the one that explores most to the one that does not explore.
+# Ordered from most exploration to none.
 AUTO_ACTS = tuple(
     map(parse_act, ("softmax", "temperature=0.5", "temperature=0.2", "epsilon=0.1", "epsilon=0.02", "argmax"))
 )
@@ -33,7 +33,7 @@ _ROWS_AT_ONCE = 4096
 
 
 class FoldPolicy(NamedTuple):
-    """A policy that has not learned from the known rows that its fold holds out."""
+    """A policy that was not trained on the known rows that its fold holds out."""
 
     fold: Fold
     tensors: Tensors
@@ -47,14 +47,14 @@ def choose_act(
     selector: str,
     device: torch.device,
 ) -> Act:
-    """By the estimates on all rows that the folds hold out."""
+    """Choose by the estimates on all rows that the folds hold out."""
     held_out, cluster = _predictions(policies, data, spec, nu, device, needs_model=SELECTORS.load(selector).needs_model)
     return best_act([_TERMS[selector](of_act).estimate for of_act in held_out], cluster)
 
 
 def best_act(estimates: Sequence[Estimate], cluster: Clusters | None = None) -> Act:
-    """One estimate for each of AUTO_ACTS, on the same rows. Those without a value, such as a policy that never takes a
-    logged action, are out of the question."""
+    """`estimates`: one for each of AUTO_ACTS, on the same rows. Those without a value, such as the estimate for a
+    policy that never takes a logged action, are skipped."""
     values = np.array([estimate.value for estimate in estimates])
     if not np.isfinite(values).any():
         return AUTO_ACTS[0]
@@ -78,7 +78,7 @@ def _predictions(
     *,
     needs_model: bool,
 ) -> tuple[list[HeldOut], Clusters | None]:
-    """On the held-out rows, for each of AUTO_ACTS; and the rows' clusters."""
+    """The predictions on the held-out rows for each of AUTO_ACTS, and the rows' clusters."""
     networks = [on_device(network_from(spec, policy.tensors, "the policy"), device).eval() for policy in policies]
     folds = [policy.fold for policy in policies]
     models = fold_models(data.statistics.sample, folds, spec.actions, device) if needs_model else [None] * len(folds)
@@ -104,7 +104,7 @@ def _batches(rows: TrainRows) -> Sequence[TrainRows]:
 
 
 def _columns(pi: Floats, rows: TrainRows, nu: float, model: RewardModel | None) -> list[Floats]:
-    """Those of `HeldOut`."""
+    """The columns of `HeldOut`."""
     arrays, index = rows.rows, np.arange(len(pi))
     nothing = np.full(len(pi), np.nan)
     expected = None if model is None else model.predict(arrays.context).astype(np.float64)
@@ -126,12 +126,12 @@ def _ls_bound(held_out: HeldOut) -> Terms:
 
 
 def _mean(values: Floats, o: Floats) -> Terms:
-    """Over the rows, weighted by o."""
+    """The mean over the rows, weighted by o."""
     weight = np.asarray(o, np.float64)
     return Terms([weight * values, weight], lambda value, mean: value / mean)
 
 
-# The selectors as terms, which have influence values.
+# The selectors as terms, because terms have influence values.
 _TERMS: dict[str, Callable[[HeldOut], Terms]] = {
     "snips": lambda h: _mean(-h.cost, h.o * h.weight),
     "ips": lambda h: _mean(-h.cost * h.weight, h.o),

@@ -1,6 +1,6 @@
 """One run of `s2bl train --method auto`: fit the candidates on folds, compare them, train the best one on all rows.
 
-The policy is the one that its method trains alone, and its lineage has the settings that do.
+The resulting policy is the same as if its method had been trained alone, and its lineage has the settings to do so.
 """
 
 import time
@@ -39,9 +39,9 @@ _CELLS_AT_ONCE = 1 << 24  # rows × actions × networks: 64 MB
 
 @dataclass(frozen=True)
 class Fitted:
-    """Policies of one method, model and point of the grid: one per fold."""
+    """Policies with the same method, model and grid point: one per fold."""
 
-    settings: TrainSettings  # that train the policy alone
+    settings: TrainSettings  # to train the policy alone
     spec: NetworkSpec
     results: Sequence[Result]
 
@@ -66,14 +66,14 @@ class Fitted:
 
 
 class Contender(NamedTuple):
-    """Policies that act in one way."""
+    """Fitted policies with one way to act."""
 
     fitted: Fitted
     act: Act
 
     @property
     def settings(self) -> TrainSettings:
-        """That train the policy alone. What it is selected on follows from how it acts."""
+        """The settings to train the policy alone. How it acts determines what it is selected on."""
         acting: dict[str, Any] = {"act": self.act.text, "select_on": None}
         return replace(self.fitted.settings, **acting)
 
@@ -86,7 +86,7 @@ class AutoRun:
     settings: TrainSettings
     stream: str = "off"
     prior: LoadedPolicy | None = None
-    seconds: float | None = None  # after which no further candidates are fitted
+    seconds: float | None = None  # stop fitting further candidates after this time
 
     def identity(self) -> Step:
         return self._training(self.settings).identity()
@@ -141,11 +141,11 @@ class AutoRun:
         return replace(trained, policy=policy, choice=Choice.of(comparison, chosen))
 
     def _fit(self, settings: TrainSettings, folds: Sequence[Fold], data: TrainingData, run: Run) -> Iterator[Fitted]:
-        """One per point of the grid."""
+        """Fit one candidate per grid point."""
         training = self._training(settings)
         learner = training.learner
         candidates = [candidate for fold in folds for candidate in training.candidates(data, fold)]
-        stage = f"comparing {settings.name} ({settings.model})"  # a checkpoint keeps the results of each by its stage
+        stage = f"comparing {settings.name} ({settings.model})"  # a checkpoint stores the results of each stage by name
         results = replace(run, stage=stage, keeps_tensors=True).fit(learner, data, candidates)
         for final in training.candidates(data, Fold(settings.seed)):
             texts = {
@@ -160,14 +160,14 @@ class AutoRun:
             )
 
     def _acts(self, settings: TrainSettings) -> tuple[Act, ...]:
-        """The ways to act that are compared. A policy that takes the best action of a reward model has one."""
+        """The ways to act to compare. A policy that takes the best action of a reward model has only one."""
         if self.settings.act not in (None, AUTO):
             return (self.settings.given_act,)
         return (GREEDY,) if settings.given_act == GREEDY else (PLAIN, GREEDY)
 
     def _asked(self, compared: Sequence[TrainSettings]) -> dict[str, str]:
-        """`auto` for every setting that the comparison decides, whatever it decided, so that the policies of several
-        seeds are repetitions; and the methods that were compared."""
+        """`auto` for every setting that the comparison decides, whatever the decision, so that policies with different
+        seeds count as repetitions; and the methods that were compared."""
         given = recorded(self.settings)
         texts = [recorded(settings) for settings in compared]
         names = {name for settings in texts for name, value in settings.items() if value != given.get(name)}
@@ -181,12 +181,13 @@ class AutoRun:
 def compare(
     contenders: Sequence[Contender], folds: Sequence[Fold], data: TrainingData, device: torch.device
 ) -> Comparison:
-    """On the known rows, each by policies that have not learned from it; of a streamed log on a sample of them."""
+    """Compare on the known rows, predicting each row with policies that were not trained on it. A streamed log is
+    sampled."""
     sample = data.statistics.sample
     losses = [
         (loss.mean(), contender.fitted) for contender in contenders if (loss := contender.fitted.loss) is not None
     ]
-    reference = min(losses, key=lambda pair: float(pair[0]))[1] if losses else None  # its reward model
+    reference = min(losses, key=lambda pair: float(pair[0]))[1] if losses else None  # has the best reward model
     parts = [sample.take(fold.holds_out(sample.number)) for fold in folds]
     mean_reward = float(np.average(0.0 - sample.rows.cost, weights=sample.o))
     by_fold = [_scores(contenders, reference, mean_reward, k, part, device) for k, part in enumerate(parts)]
@@ -246,8 +247,8 @@ def _scores(
 
 
 def _expected(reference: Fitted, fold: int, part: slice, logits: torch.Tensor, action: torch.Tensor) -> torch.Tensor:
-    """q̂(x, ·) of the rows: (rows, actions). The logits of the policy are those of the reward model up to a term without
-    the action, which follows from q̂ of the logged action."""
+    """q̂(x, ·) of the rows: (rows, actions). The logits of the policy equal those of the reward model up to a term that
+    does not depend on the action. That term follows from q̂ of the logged action."""
     result = reference.results[fold]
     assert result.link is not None
     assert result.held_out is not None

@@ -1,14 +1,15 @@
-"""Train rows on the device, and the batches of an epoch: which rows each step sees.
+"""Train rows on the device, and the batches of an epoch, which determine the rows that each step sees.
 
-The order of the rows is a function of the seed, the epoch and the part of the log, and of nothing else. Paired: a step
-has a batch of known rows for the risk and a batch of rows for the regulariser; where they are the same rows, one batch
-serves both. Mixed: one batch of rows for both, in which the rows with feedback are weighted up; at ρ = 0.02, 128 rows
-hold two or three of them.
+The order of the rows depends only on the seed, the epoch and the part of the log. Paired sampling: each step has a
+batch of known rows for the risk and a batch of rows for the regulariser. If both use the same rows, they share one
+batch. Mixed sampling: both share one batch of rows, in which the rows with feedback are weighted up. At ρ = 0.02, 128
+rows contain two or three of them.
 
-A part of a streamed log takes as many steps as it has rows, but feedback may be uneven over time. A step on the known
-rows of a part therefore counts by the part's share of known rows relative to that of the log: (n_j/N_j)/(n/N). The mean
-over the steps of an epoch is then the mean over the known rows, as in memory, where the weight is 1. With a model of
-missingness, known rows are also weighted by 1/P(known | x, a), with a mean of 1 over the known rows of the log.
+The number of steps on a part of a streamed log is proportional to its number of rows, but feedback may be uneven over
+time. A step on the known rows of a part is therefore weighted by the part's share of known rows relative to that of the
+log: (n_j/N_j)/(n/N). The mean over the steps of an epoch is then the mean over the known rows. In memory, the weight is
+1. With a model of missingness, known rows are also weighted by 1/P(known | x, a), with a mean of 1 over the known rows
+of the log.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -41,29 +42,29 @@ from s2bl_cli.training.steps import Steps, steps_of, steps_per_pass
 CostModel = Callable[[TrainRows], npt.NDArray[np.float32]]  # expected costs of all actions: (rows, actions)
 
 NOT_NEEDED: Any = None
-KNOWN, REGULARISED = 0, 1  # an order of rows for each term: a policy sees the same known rows with any regulariser
+KNOWN, REGULARISED = 0, 1  # each term has its own order of rows: a policy sees the same known rows with any regulariser
 
 
 class Rows(NamedTuple):
-    """Rows as tensors, and what policies of each fold may do with them. G is the number of folds; what is the same for
-    all of them is stored once and seen G times. Labels are not among it."""
+    """Rows as tensors, and how policies of each fold may use them. G is the number of folds. Values that are the same
+    for all folds are stored once and expanded to G. Labels are not included."""
 
     context: Tensor  # (rows, *shape), the file's dtype
     action: Tensor  # (rows,) int64
     p: Tensor  # (rows,)
-    true_cost: Tensor  # (rows,), in the unit of the log, 0 where missing
+    true_cost: Tensor  # (rows,), in the unit of the log, 0 if missing
     c: Tensor  # (G, rows) the costs that the risk sees, scaled: the true ones, or filled in by a cost model
     known: tuple[Tensor, ...]  # per fold: indices of the rows whose cost the risk sees
     regularised: tuple[Tensor, ...]  # per fold: indices of the rows that the regulariser sees
-    held_out: tuple[Tensor, ...]  # per fold: indices of the known rows that are held out
-    feedback_weight: Tensor  # (G, rows) N/n where the risk sees the row's cost, else 0
-    known_weight: Tensor | None  # (G, rows) of the risk's rows in a batch of them; None: 1
-    regularised_weight: Tensor | None  # (G, rows) of the regularised rows in a batch of them; None: 1
+    held_out: tuple[Tensor, ...]  # per fold: indices of the held-out known rows
+    feedback_weight: Tensor  # (G, rows) N/n if the risk sees the row's cost, else 0
+    known_weight: Tensor | None  # (G, rows) weights of the risk's rows in a batch; None: 1
+    regularised_weight: Tensor | None  # (G, rows) weights of the regularised rows in a batch; None: 1
     o: Tensor | None  # (rows,) 1/P(known | x, a) of the known rows; None: 1
     action_weight: Tensor  # (G, rows) N/m_a of the row's action
-    reward_weight: Tensor | None  # (G, rows) of the calibrated cross-entropy
+    reward_weight: Tensor | None  # (G, rows) weights of the calibrated cross-entropy
     pi0: Tensor | None  # (rows, actions)
-    expected_costs: Tensor | None = None  # (G, rows, actions), scaled as c is
+    expected_costs: Tensor | None = None  # (G, rows, actions), scaled like c
 
 
 def rows_on_device(
@@ -78,8 +79,8 @@ def rows_on_device(
     scales: Sequence[CostScale] = (),
     cost_models: Sequence[CostModel] = (),
 ) -> Rows:
-    """`filling`, `weighting`, `cost_models`: one per fold, where the objective needs filled-in costs, reward weights or
-    expected costs of all actions. `scales`: one per fold; none: costs as they are."""
+    """`filling`, `weighting`, `cost_models`: one per fold, if the objective needs filled-in costs, reward weights or
+    expected costs of all actions. `scales`: one per fold; if empty, costs are not scaled."""
     part = train_rows.rows
     learns = np.stack([train_rows.learned(fold) for fold in folds])  # (G, rows)
 
@@ -90,7 +91,7 @@ def rows_on_device(
         return tuple(tensor(np.flatnonzero(mask)) for mask in masks)
 
     def per_fold(rows: npt.ArrayLike) -> Tensor:
-        """(G, rows); what is alike for all folds is stored once."""
+        """(G, rows); values that are the same for all folds are stored once."""
         array = np.asarray(rows, np.float32)
         is_shared = not (array[1:] != array[0]).any()
         return tensor(array[:1] if is_shared else array).expand(len(folds), part.rows)
@@ -99,12 +100,12 @@ def rows_on_device(
     share = np.array([[statistics.learned_count(fold) / statistics.rows] for fold in folds])  # (G, 1)
     feedback_weight = np.divide(learns, share, out=np.zeros(learns.shape), where=share > 0)
     share_of_part = learns.sum(axis=1, keepdims=True) / max(part.rows, 1)
-    part_weight = np.divide(share_of_part, share, out=np.ones(share.shape), where=share > 0)  # in memory exactly 1
+    part_weight = np.divide(share_of_part, share, out=np.ones(share.shape), where=share > 0)  # exactly 1 in memory
     if train_rows.o is not None:
-        o = np.stack([train_rows.o / statistics.mean_o(fold) for fold in folds])  # (G, rows), of mean 1 over the log
+        o = np.stack([train_rows.o / statistics.mean_o(fold) for fold in folds])  # (G, rows), mean 1 over the log
         feedback_weight, part_weight = feedback_weight * o, part_weight * o
     known_weight = None if (part_weight == 1).all() else per_fold(part_weight)
-    # On all rows the weights are the same for every fold.
+    # If all rows are regularised, the weights are the same for every fold.
     weighed = folds if reg_on_known else folds[:1]
     scales = scales or [RAW] * len(folds)
     if filling:
@@ -139,23 +140,23 @@ def rows_on_device(
     )
 
 
-Key = tuple[int, int, int]  # seed, epoch and part: the order of rows follows from it
+Key = tuple[int, int, int]  # seed, epoch and part, which determine the order of the rows
 
 
 def order_of(rows: int, key: Key, term: int) -> Tensor:
-    """A shuffle of so many rows. On the CPU, so that it is the same on every device."""
+    """A random permutation of the rows. Drawn on the CPU, so that it is the same on every device."""
     seed = np.random.SeedSequence((*key, term)).generate_state(1)[0]
     return torch.randperm(rows, generator=torch.Generator().manual_seed(int(seed)), device="cpu")
 
 
 class Sample(NamedTuple):
-    """The rows of all steps of a part. The first `known` of a step are the risk's, those from `regularised` on the
-    regulariser's; where both are the same rows, all of them are both."""
+    """The rows of all steps of a part. The first `known` rows of a step are the risk's, and those from `regularised` on
+    are the regulariser's. If both use the same rows, every row is both."""
 
     rows: Tensor  # (steps, G, rows) indices
     known: int
     regularised: int
-    weighted: bool = False  # rows without feedback are among the risk's
+    weighted: bool = False  # the risk's rows include rows without feedback
 
 
 def sample(
@@ -171,7 +172,7 @@ def sample(
 ) -> Sample:
     """Draw the batches of a part. `keys`: one per fold."""
     if mixed and (has_risk or has_regulariser):
-        # Both terms on the known rows: batches of them. Else batches of all rows.
+        # If both terms see only the known rows, draw batches of those. Otherwise draw from all rows.
         on_known = has_regulariser and reg_on_known
         everywhere = torch.arange(len(rows.action), device=rows.p.device)
         source = rows.regularised if on_known else (everywhere,) * len(keys)
@@ -180,7 +181,7 @@ def sample(
             index, index.shape[-1] if has_risk else 0, 0 if has_regulariser else index.shape[-1], not on_known
         )
     known = _batches(rows.known if has_risk else (), steps, batch_size, keys, KNOWN, rows.p.device)
-    # The known rows are among the regularised ones or the other way round, so as many are the same.
+    # The known rows are a subset of the regularised ones, or the other way round, so as many rows are shared.
     if has_risk and has_regulariser and list(map(len, rows.known)) == list(map(len, rows.regularised)):
         return Sample(known, known.shape[-1], 0)
     on_rows = rows.regularised if has_regulariser else ()
@@ -191,7 +192,7 @@ def sample(
 def _batches(
     rows: Sequence[Tensor], steps: int, batch_size: int, keys: Sequence[Key], term: int, device: torch.device
 ) -> Tensor:
-    """(steps, G, rows), as many rows as the smallest fold allows; none where a fold has none."""
+    """(steps, G, rows), with as many rows as the smallest fold allows; no rows if a fold has none."""
     size = min((batch_size, *map(len, rows))) if rows else 0
     if size == 0:
         return torch.empty(steps, len(keys), 0, dtype=torch.int64, device=device)
@@ -200,9 +201,10 @@ def _batches(
 
 
 def in_turn(order: Tensor, steps: int, size: int) -> Tensor:
-    """Shuffled rows for so many steps: (steps, size). Each row comes once before any comes again, and once in a batch.
+    """Shuffled rows for the given number of steps: (steps, size). Every row is used once before any is used again, and
+    at most once per batch.
 
-    One shuffle, gone round and round: with a fresh shuffle each time round, the batch across the seam could have a row
+    The same shuffle is repeated. With a fresh shuffle for each pass, the batch at the boundary could contain a row
     twice.
     """
     positions = torch.arange(steps * size, device=order.device) % len(order)
@@ -210,29 +212,29 @@ def in_turn(order: Tensor, steps: int, size: int) -> Tensor:
 
 
 class Batch(NamedTuple):
-    """The rows of a step. What the terms see of the policies is filled in by `Forward`."""
+    """The rows of a step. `Forward` fills in what the terms see of the policies."""
 
     context: Tensor  # of the whole part: (rows of the part, *shape)
-    rows: Tensor  # (G·rows,) of them
+    rows: Tensor  # (G·rows,) indices into them
     action: Tensor  # (G, 1, 1, rows)
-    known: KnownBatch  # the risk's rows, the first ones of the step
-    regularised: AnyBatch  # the regulariser's, from its `first` on
+    known: KnownBatch  # the risk's rows: the first ones of the step
+    regularised: AnyBatch  # the regulariser's rows: from its `first` on
 
 
 @dataclass(frozen=True)
 class Batches:
-    """An epoch's batches for the policies of some folds. The order follows from their seeds and the epoch."""
+    """An epoch's batches for the policies of some folds. Their seeds and the epoch determine the order."""
 
     data: TrainingData
     folds: Sequence[Fold]
     scales: Sequence[CostScale]  # one per fold
-    expected: Sequence[ExpectedRewards]  # one per fold, where the objective needs them
+    expected: Sequence[ExpectedRewards]  # one per fold, if the objective needs them
     risk: Risk
     regulariser: Regulariser
     settings: TrainSettings
     device: torch.device
-    reg_on_known: bool = False  # the regulariser sees the known rows alone
-    cost_models: Sequence[CostModel] = ()  # one per fold, where the objective needs them
+    reg_on_known: bool = False  # the regulariser sees only the known rows
+    cost_models: Sequence[CostModel] = ()  # one per fold, if the objective needs them
 
     @property
     def needs(self) -> tuple[str, ...]:
@@ -240,11 +242,11 @@ class Batches:
 
     @cached_property
     def steps(self) -> Steps:
-        """The same for every objective, so comparisons are fair."""
+        """The same for every objective, so that comparisons are fair."""
         return steps_of(self.settings, self.data.statistics.rows)
 
     def rows(self, epoch: int) -> Iterator[Rows]:
-        """The rows of an epoch on the device: all of them, which stay there, or part by part."""
+        """The rows of an epoch on the device: all of them, which stay there, or one part at a time."""
         return map(self._on_device, self.data.parts(epoch)) if self.data.streamed else iter(self._resident)
 
     @cached_property
@@ -265,25 +267,27 @@ class Batches:
         )
 
     def epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:
-        """The steps of an epoch from `start` on, with their numbers. Steps whose rows no term sees are left out."""
+        """The steps of an epoch from `start` on, with their numbers. Steps in which no term sees any rows are
+        skipped."""
         size, seen, after, count = self.settings.batch_size, 0, 0, self.steps.in_epoch(epoch)
-        # More steps than batches: a part takes its share of them. Fewer: the epoch ends before the log does.
+        # If there are more steps than batches, each part takes its share of them. Otherwise the epoch ends before the
+        # log does.
         share = max(1.0, count / steps_per_pass(self.data.statistics.rows, size))
         for number, rows in enumerate(self.rows(epoch)):
             first, seen = after, seen + len(rows.action)
-            # Whole batches over the epoch, wherever a part ends.
+            # Full batches throughout the epoch, even at the end of a part.
             after = count if seen == self.data.statistics.rows else min(count, int(share * (seen // size)))
             if max(first, start) < after:
                 drawn = self._sample(rows, after - first, size, epoch, number)
                 if drawn.rows.shape[-1] or PRIOR in self.needs:
                     steps = enumerate(_gathered(rows, drawn), first)
                     yield from ((step, batch) for step, batch in steps if step >= start)
-            del rows  # or a part of a stream would be held until two more are read
+            del rows  # otherwise a part of a stream would stay in memory until two more are read
             if after == count:
                 break
 
     def single(self, size: int) -> Batch | None:
-        """One batch of up to so many rows of the first part. None if no term sees any of them."""
+        """One batch of at most `size` rows from the first part. None if no term sees any of them."""
         rows = next(self.rows(0))
         drawn = self._sample(rows, 1, size, 0, 0)
         return next(_gathered(rows, drawn)) if drawn.rows.shape[-1] else None
@@ -302,12 +306,12 @@ class Batches:
 
 
 def _gathered(rows: Rows, drawn: Sample) -> Iterator[Batch]:
-    """The batches of all steps, gathered at once: one by one it costs as much as a small product."""
+    """The batches of all steps, gathered at once: gathering them one by one costs as much as a small matrix product."""
     action = rows.action[drawn.rows]  # (steps, G, rows)
     known, regularised = drawn.rows[..., : drawn.known], drawn.rows[..., drawn.regularised :]
 
     def gathered(values: Tensor, index: Tensor) -> Sequence[Any]:
-        """(G, rows of the part) at the index: (G, 1, rows) for each step."""
+        """The values (G, rows of the part) at the index: (G, 1, rows) for each step."""
         return values.expand(*index.shape[:2], -1).gather(2, index).unsqueeze(2).unbind()
 
     def gathered_or_not_needed(values: Tensor | None, index: Tensor) -> Sequence[Any]:
@@ -347,14 +351,14 @@ def _gathered(rows: Rows, drawn: Sample) -> Iterator[Batch]:
 
 
 def _expected_of_all(rows: Rows, index: Tensor) -> Tensor | None:
-    """(G, 1, rows, actions), at the index (G, rows). One step at a time, like π₀."""
+    """(G, 1, rows, actions) at the index (G, rows). Gathered one step at a time, like π₀."""
     if rows.expected_costs is None:
         return None
     return torch.stack([costs[of_fold] for costs, of_fold in zip(rows.expected_costs, index, strict=True)]).unsqueeze(1)
 
 
 def _expected_of_logged(rows: Rows, index: Tensor, known: int) -> Tensor | None:
-    """(G, 1, rows) of the logged actions of the first `known` rows of a step, whose index is (G·rows,)."""
+    """(G, 1, rows) for the logged actions of the first `known` rows of a step, whose index is (G·rows,)."""
     if rows.expected_costs is None:
         return None
     of_risk = index.view(len(rows.expected_costs), -1)[:, :known]

@@ -1,4 +1,4 @@
-"""Candidates: the policies that a run trains, one for each seed, fold and point of the grid; and their files' names."""
+"""Candidates: the policies that a run trains, one per seed, fold and grid point; and the names of their files."""
 
 import itertools
 import os
@@ -15,17 +15,17 @@ from s2bl_cli.row_hash import uniform_hash
 from s2bl_cli.settings import number_text
 from s2bl_cli.training.settings import TrainSettings
 
-SEED = "{seed}"  # in the name of a log: its seed
+SEED = "{seed}"  # placeholder for the seed in the name of a log
 _SUFFIX = ".safetensors"
 
-Point = dict[str, float | str | None]  # of the grid; words stand for numbers that are computed from the known costs
+Point = dict[str, float | str | None]  # a grid point; words stand for numbers that are computed from the known costs
 
 
 class Fold(NamedTuple):
     """The known rows that policies of a seed must not learn from: those whose number hashes into [start, stop).
 
-    It is a function of the seed and the number alone, which is that of the row in the log or of its cluster: the same
-    for every policy of the seed, in memory or streamed, and in a resumed run.
+    It depends only on the seed and the number, which is that of the row in the log or of its cluster. It is therefore
+    the same for every policy with that seed, in memory or streamed, and in a resumed run.
     """
 
     seed: int
@@ -33,8 +33,8 @@ class Fold(NamedTuple):
     stop: float = 0.0
 
     def holds_out(self, numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
-        """Of known rows by their numbers, those held out."""
-        if self.start == self.stop:  # none, and of a large log the hashes would take much memory
+        """A mask of the known rows, given by their numbers, that are held out."""
+        if self.start == self.stop:  # none; hashing a large log would also take a lot of memory
             return np.zeros(len(numbers), bool)
         hashed = uniform_hash(numbers, self.seed)
         return (self.start <= hashed) & (hashed < self.stop)
@@ -42,10 +42,10 @@ class Fold(NamedTuple):
 
 @dataclass(frozen=True)
 class Candidate:
-    """One policy to be trained."""
+    """A policy to train."""
 
     fold: Fold
-    number: int  # its place in the grid, the same in every fold
+    number: int  # its position in the grid, the same in every fold
     hyperparameters: Values
 
     @property
@@ -55,7 +55,7 @@ class Candidate:
 
 
 def folds_of(settings: TrainSettings) -> list[Fold]:
-    """By seed: all folds of a cross-validation, or the one that --holdout keeps."""
+    """By seed: all folds of a cross-validation, or the single fold of --holdout."""
     if settings.folds is None:
         return [Fold(seed, 0.0, settings.held_share) for seed in settings.seed_list]
     ends = [(k / settings.folds, (k + 1) / settings.folds) for k in range(settings.folds)]
@@ -63,13 +63,13 @@ def folds_of(settings: TrainSettings) -> list[Fold]:
 
 
 def grid(settings: TrainSettings) -> list[Point]:
-    """The product of all values that were given."""
+    """The product of all given values."""
     points = settings.points
     return [dict(zip(points, values, strict=True)) for values in itertools.product(*points.values())]
 
 
 def candidates_of(settings: TrainSettings, fold: Fold, costs: Costs, weights: Costs) -> list[Candidate]:
-    """The grid in numbers. `costs`: the known ones that policies of the fold may see, and their weights."""
+    """The grid as numbers. `costs`: the known costs that policies of the fold may see, and their weights."""
     declared = settings.declared
     values = [
         dict(zip(point, numbers, strict=True))
@@ -82,8 +82,8 @@ def candidates_of(settings: TrainSettings, fold: Fold, costs: Costs, weights: Co
 
 
 def runs_of(settings: TrainSettings, logs: Sequence[str]) -> list[tuple[TrainSettings, list[str]]]:
-    """The settings and logs of each run. A name with {seed} stands for one log per seed, for the policies of that seed
-    alone; otherwise one run trains the policies of all seeds."""
+    """The settings and logs of each run. A name with {seed} stands for one log per seed, used only by the policies with
+    that seed. Otherwise a single run trains the policies of all seeds."""
     if not any(SEED in name for name in logs):
         return [(settings, list(logs))]
     return [
@@ -95,9 +95,10 @@ def runs_of(settings: TrainSettings, logs: Sequence[str]) -> list[tuple[TrainSet
 def targets_of(
     settings: TrainSettings, output: str | None, log_stem: str, run: TrainSettings | None = None
 ) -> list[str]:
-    """A file per policy, by seed and then by grid point. Without -o, named after the log; with a folder, in it.
-    `run`: one of several, whose files alone are wanted, with names that distinguish them from those of the others."""
-    points = grid(settings) if settings.select is None else [{}]  # which one is selected is not known yet
+    """One file per policy, by seed and then by grid point. Without -o, files are named after the log; with a folder,
+    they are in it. `run`: return only the files of this run out of several, with names that distinguish them from the
+    others."""
+    points = grid(settings) if settings.select is None else [{}]  # the selected point is not known yet
     number = len(settings.seed_list) * len(points)
     parts = [_part(settings, seed, point) for seed in (run or settings).seed_list for point in points]
     if output is None or output.endswith(("/", os.sep)) or (number > 1 and os.path.isdir(output)):
@@ -111,7 +112,7 @@ def targets_of(
 
 
 def _part(settings: TrainSettings, seed: int, point: Point) -> str:
-    """`lam0.1-seed0`: what differs between the files."""
+    """`lam0.1-seed0`: the values that differ between the files."""
     differing = [name for name in point if len(settings.points[name]) > 1]
     return "-".join([*(f"{name}{_short(point[name])}" for name in differing), f"seed{seed}"])
 

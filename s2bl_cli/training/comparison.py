@@ -43,17 +43,17 @@ Rows = npt.NDArray[np.bool_]
 
 
 class Candidate(NamedTuple):
-    """Its predictions on known rows that it has not learned from."""
+    """A candidate's predictions on known rows that it was not trained on."""
 
     name: str
-    scores: Floats  # (rows,), whose mean is the value
+    scores: Floats  # (rows,), their mean is the value
     loss: Floats | None = None  # (folds,) of its reward model; None without one
-    settings: Mapping[str, Any] = {}  # recorded ones, that train it alone
+    settings: Mapping[str, Any] = {}  # as recorded, to train it alone
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """Candidates on the same rows."""
+    """Candidates scored on the same rows."""
 
     candidates: Sequence[Candidate]
     reward: Floats  # (rows,)
@@ -62,7 +62,7 @@ class Comparison:
     cluster: Clusters | None = None  # (rows,)
 
     def choose(self, rows: Rows | None = None) -> int:
-        """The number of the best candidate, or LOGGING. By default on all rows."""
+        """The number of the best candidate, or LOGGING. Uses all rows by default."""
         rows = np.ones(len(self.reward), bool) if rows is None else rows
         values = [self._mean(candidate.scores, rows) for candidate in self.candidates]
         best = max(range(len(values)), key=lambda number: values[number].value)
@@ -78,7 +78,7 @@ class Comparison:
 
     @cached_property
     def gain(self) -> Estimate:
-        """Of the choice over the logging policy, on rows that had no part in the choice."""
+        """The gain of the choice over the logging policy, on rows that were not used to make the choice."""
         scores = self.reward.copy()
         for fold in np.unique(self.fold):
             inside = self.fold == fold

@@ -1,8 +1,8 @@
-"""Whether policies were trained for long enough.
+"""Checks whether policies were trained for long enough.
 
-A policy starts near the uniform one, and its logits grow while it learns. At a minimum of the loss, no other scale of
-the logits has a lower loss. So a policy is undertrained if larger logits would lower the loss by a good part of what
-training has lowered it by. Both are computed on the same rows, so that the noise of batches cancels.
+A policy starts near uniform, and its logits grow as it learns. At a minimum of the loss, no other scale of the logits
+has a lower loss. A policy is therefore undertrained if larger logits would reduce the loss by a good part of the
+reduction that training has achieved. Both reductions are computed on the same rows, so that batch noise cancels.
 """
 
 import math
@@ -14,15 +14,15 @@ from s2bl_cli.objectives.terms import LOG_POLICY, PRIOR, Objective, Term
 from s2bl_cli.policies.trainable import TrainablePolicies
 from s2bl_cli.training.batches import NOT_NEEDED, Batch, Batches
 
-_SCALE = 1.5  # of the logits
-_SHARE = 0.2  # of what training has lowered the loss by
+_SCALE = 1.5  # factor applied to the logits
+_SHARE = 0.2  # of the loss reduction that training has achieved
 _MOST_ROWS = 4096
 _MOST_CELLS = 1 << 24  # rows × policies × actions: 64 MB
 
 
 @torch.no_grad()
 def undertrained(policies: TrainablePolicies, batches: Batches, objective: Objective, actions: int) -> Tensor:
-    """One truth per policy: (G, C). False where the loss depends on more than the logits."""
+    """One boolean per policy: (G, C). False if the loss depends on more than the logits."""
     size = max(1, min(_MOST_ROWS, _MOST_CELLS // (math.prod(policies.shape) * actions)))
     batch = None if PRIOR in batches.needs else batches.single(size)
     if batch is None:
@@ -34,7 +34,7 @@ def undertrained(policies: TrainablePolicies, batches: Batches, objective: Objec
 
 
 def _loss(logits: Tensor, batch: Batch, objective: Objective) -> Tensor:
-    """The loss on the batch of policies with these logits (G, C, rows, actions): (G, C)."""
+    """The loss on the batch for policies with these logits (G, C, rows, actions): (G, C)."""
     log_policy = logits.log_softmax(-1)
     chosen = batch.action.transpose(2, 3).expand(-1, logits.shape[1], -1, 1)
     log_pi = log_policy.gather(-1, chosen).squeeze(-1)  # (G, C, rows)

@@ -1,4 +1,4 @@
-"""The scale of the costs that risks and selectors see: [−1, 0], whatever the unit and the offset of the rewards."""
+"""The scale of the costs that risks and selectors see: [−1, 0], whatever the unit and offset of the rewards."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from s2bl_cli.training.settings import TrainSettings
 Floats = npt.NDArray[np.floating[Any]]
 
 _NARROW = 0.01  # of the range
-_FEW = 20  # rewards: of fewer none is called an outlier
+_FEW = 20  # rewards: with fewer, none is called an outlier
 
 
 @dataclass(frozen=True)
@@ -34,12 +34,12 @@ class CostScale:
         return self.high - self.low
 
     def reward(self, scaled: float) -> float:
-        """A reward on the scale of these costs, in [0, 1], in the unit of the log."""
+        """Convert a reward in [0, 1], on the scale of these costs, to the unit of the log."""
         return scaled * self.width - self.high
 
     @property
     def reward_range(self) -> str:
-        """As an option: `0,1`."""
+        """The range as an option value: `0,1`."""
         return f"{number_text(0.0 - self.high)},{number_text(0.0 - self.low)}"
 
 
@@ -47,7 +47,7 @@ RAW = CostScale(-1.0, 0.0)  # costs as they are
 
 
 def cost_scale(settings: TrainSettings, statistics: Statistics, fold: Fold) -> CostScale:
-    """By the declared range, or by that of the known costs that policies of the fold learn from."""
+    """Scale by the declared range, or by the range of the known costs that policies of the fold learn from."""
     costs = statistics.known.c[statistics.learned(fold)]
     if settings.cost_scale == "none" or (settings.declared_range is None and not len(costs)):
         return RAW
@@ -58,7 +58,7 @@ def cost_scale(settings: TrainSettings, statistics: Statistics, fold: Fold) -> C
 
 
 def outside(statistics: Statistics, declared: tuple[float, float] | None) -> Floats:
-    """Known rewards that are not in the declared range. Both are as precise as the log's costs."""
+    """Known rewards outside the declared range. Both are compared at the precision of the log's costs."""
     low, high = np.asarray(declared or (-np.inf, np.inf), np.float32)
     rewards = 0.0 - statistics.known.c
     excluded: Floats = rewards[(rewards < low) | (rewards > high)]
@@ -66,7 +66,7 @@ def outside(statistics: Statistics, declared: tuple[float, float] | None) -> Flo
 
 
 def range_warnings(statistics: Statistics, scales: Sequence[CostScale]) -> Iterator[str]:
-    """On known costs whose range is no good scale. `scales`: of the folds."""
+    """Warnings about known costs whose range is not a good scale. `scales`: one per fold."""
     flat = [scale for scale in scales if scale.width == 0]
     if flat:
         yield (
@@ -74,7 +74,7 @@ def range_warnings(statistics: Statistics, scales: Sequence[CostScale]) -> Itera
             f"rows with other rewards, or declare the range of the rewards with --reward-range"
         )
     rewards = 0.0 - statistics.known.c.astype(np.float64)
-    # If most rewards are the same, the others are rare events and no outliers.
+    # If most rewards are equal, the others are rare events, not outliers.
     others = np.sort(rewards[rewards != np.median(rewards)]) if len(rewards) else rewards
     tail = max(1, len(others) // 100)
     middle = others[tail:-tail]  # 98 % of them, or all but the two ends

@@ -1,8 +1,10 @@
-"""The train rows of a log: in memory, or streamed from disk every epoch; and what is counted before the first step.
+"""The train rows of a log, in memory or streamed from disk every epoch, and the statistics computed before the first
+step.
 
-A streamed log is read in parts, each some row groups from all over the log. Batches are drawn from a part as from a
-log in memory, while the next one is read on a thread. Two parts are held, whatever the size of the log. The order of
-the row groups follows from the epoch alone, so that policies trained side by side or alone see the same parts.
+A streamed log is read in parts, each made up of row groups from all over the log. Batches are drawn from a part as they
+would be from a log in memory, while a thread reads the next part. Only two parts are in memory, whatever the size of
+the log. The order of the row groups depends only on the epoch, so policies see the same parts whether they are trained
+together or alone.
 """
 
 import contextlib
@@ -29,15 +31,15 @@ PART_BYTES = 32 << 20
 SAMPLE_BYTES = 128 << 20  # of known contexts, for reward models: they need no more
 _SAMPLE_SEED = 1 << 32 | 0x5A  # beyond the seeds of users, whose folds must not follow the sample
 _MOST_PARTS = 4  # per row group
-_ROW_BYTES = 40  # of a row's other columns in memory
+_ROW_BYTES = 40  # memory used by a row's other columns
 _WIDE = ("context", "pi0")
 
 Floats = npt.NDArray[np.float64]
 
 
 class TrainRows(NamedTuple):
-    """Rows of the train split, and their numbers: of the clusters, if the log has any, else of the rows in the log.
-    Rows of one number are held out together."""
+    """Rows of the train split, and their numbers. These are cluster numbers if the log has clusters, and row numbers
+    otherwise. Rows with the same number are held out together."""
 
     rows: LogArrays
     number: npt.NDArray[np.int64]
@@ -47,7 +49,7 @@ class TrainRows(NamedTuple):
         return TrainRows(self.rows.take(chosen), self.number[chosen], None if self.o is None else self.o[chosen])
 
     def learned(self, fold: Fold) -> npt.NDArray[np.bool_]:
-        """Those whose feedback policies of the fold learn from."""
+        """The rows whose feedback policies of the fold learn from."""
         return self.rows.known & ~fold.holds_out(self.number)
 
 
@@ -73,10 +75,10 @@ class KnownColumns(NamedTuple):
 
 
 class Contrast(NamedTuple):
-    """Rows with and without feedback, a sample of each; empty if not requested."""
+    """A sample of rows with feedback and one of rows without; empty if not requested."""
 
     rows: TrainRows
-    known_share: float  # of the known rows, those that are sampled
+    known_share: float  # fraction of the known rows that is sampled
     missing_share: float
 
 
@@ -89,25 +91,25 @@ class Statistics:
     action_counts: npt.NDArray[np.float64]  # (actions,) over all rows
     shift: npt.NDArray[np.float32]  # (features,) the standardisation of the contexts
     scale: npt.NDArray[np.float32]
-    sample: TrainRows  # known rows with contexts, of very many an even sample; empty if not requested
+    sample: TrainRows  # known rows with contexts, evenly sampled if there are very many; empty if not requested
     contrast: Contrast
-    sketch: RowSketch  # by which the policy's train rows are recognised
+    sketch: RowSketch  # identifies the policy's train rows later
 
     @cached_property
     def cost_range(self) -> tuple[float, float]:
-        """The lowest and the highest known cost."""
+        """The lowest and highest known cost."""
         costs = self.known.c
         return (float(costs.min()), float(costs.max())) if len(costs) else (0.0, 0.0)
 
     def learned(self, fold: Fold) -> npt.NDArray[np.bool_]:
-        """Of the known rows, those that policies of the fold learn from."""
+        """A mask of the known rows that policies of the fold learn from."""
         return ~fold.holds_out(self.known.number)
 
     def learned_count(self, fold: Fold) -> int:
         return int(self.learned(fold).sum())
 
     def without_held_out(self, fold: Fold) -> "Statistics":
-        """Without the feedback that policies of the fold must not learn from."""
+        """The same statistics without the feedback that policies of the fold must not learn from."""
         learned = self.learned(fold)
         return replace(self, known=KnownColumns._make(column[learned] for column in self.known))
 
@@ -128,14 +130,15 @@ class Statistics:
 
 
 class _Sample:
-    """At most so many rows, by the hash of their number: a smaller sample is part of a larger one."""
+    """A sample of limited size, chosen by the hash of the row number, so a smaller sample is a subset of a larger
+    one."""
 
     def __init__(self, limit: int) -> None:
         self._limit, self._parts, self._chosen = limit, list[TrainRows](), 0
         self.share = 1.0  # of the hashes, those that are sampled
 
     def add(self, rows: TrainRows, chosen: npt.NDArray[np.bool_]) -> None:
-        """Those of the chosen rows that are in the sample."""
+        """Add those of the chosen rows that belong to the sample."""
         count = sum(part.rows.rows for part in self._parts)
         self._chosen += int(chosen.sum())
         if self._limit == 0:
@@ -162,8 +165,8 @@ class _Sample:
 def count_rows(
     parts: Iterable[TrainRows], actions: int, *, sample_bytes: int = 0, contrast_rows: int = 0
 ) -> Statistics:
-    """`sample_bytes`: how large the sample of known rows may be. `contrast_rows`: how many known rows and how many
-    missing ones the contrast may have."""
+    """`sample_bytes`: maximum size of the sample of known rows. `contrast_rows`: maximum number of known rows, and of
+    missing ones, in the contrast."""
     columns: list[KnownColumns] = []
     counts = np.zeros(actions)
     moments = ContextMoments()
@@ -198,8 +201,8 @@ def count_rows(
 
 
 class TrainingData:
-    """`streamed` is decided by the caller, once. `columns` never has `label`. `contrast_rows`: how many rows with
-    feedback, and how many without, the contrast may have."""
+    """The caller decides once whether the log is `streamed`. `columns` never includes `label`. `contrast_rows`: maximum
+    number of rows with feedback, and of rows without, in the contrast."""
 
     def __init__(
         self, log: Log, columns: tuple[str, ...], *, streamed: bool, sample_known: bool, contrast_rows: int = 0
@@ -226,7 +229,7 @@ class TrainingData:
             raise ContractError(f"{log.name}: it has no train rows to learn from (its rows are all of the test split)")
 
     def weigh_known(self, model: WeightModel) -> None:
-        """Weight known rows by the model from now on. A pass over the contexts."""
+        """Weight known rows by the model from now on. This takes one pass over the contexts."""
         self._model_o = model
         if self._whole is not None:
             self._whole = self._weighed(self._whole)
@@ -236,7 +239,7 @@ class TrainingData:
         self.statistics = replace(statistics, known=known, sample=self._weighed(statistics.sample))
 
     def take_contrast(self) -> Contrast:
-        """The contrast, which is not kept."""
+        """Return the contrast and release it."""
         contrast = self.statistics.contrast
         nothing = contrast.rows.take(np.zeros(contrast.rows.rows.rows, bool))
         self.statistics = replace(self.statistics, contrast=contrast._replace(rows=nothing))
@@ -250,7 +253,7 @@ class TrainingData:
         return "cluster" in self._columns and self._log.spec.has("cluster")
 
     def scan(self, *, contexts: bool = True) -> Iterator[TrainRows]:
-        """All train rows, in order. Of a streamed log the contexts can be left out."""
+        """All train rows, in order. Contexts can be skipped if the log is streamed."""
         if self._whole is not None:
             yield self._whole
             return
@@ -264,7 +267,7 @@ class TrainingData:
             yield self._weighed(part) if contexts else part
 
     def parts(self, epoch: int) -> Iterator[TrainRows]:
-        """The rows of an epoch: all at once, or part by part."""
+        """The rows of an epoch: all at once, or one part at a time."""
         if self._whole is not None:
             yield self._whole
             return
@@ -279,7 +282,7 @@ class TrainingData:
                 del part  # free it before two more parts are read
 
     def mean_of_propensities(self, function: Callable[[Floats], Floats], fold: Fold, *, on_known: bool) -> float:
-        """Over the regularised rows."""
+        """The mean over the regularised rows."""
         if on_known:
             known, learned = self.statistics.known, self.statistics.learned(fold)
             return float(np.average(function(known.p[learned].astype(np.float64)), weights=known.o[learned]))
@@ -295,7 +298,7 @@ class TrainingData:
             )
 
     def _row_groups(self, epoch: int) -> list[list[RowGroup]]:
-        """The row groups in the epoch's order, as many per part as it holds."""
+        """The row groups in the epoch's order, grouped into parts that fit in memory."""
         row_groups = self._log.row_groups
         parts: list[list[RowGroup]] = [[]]
         part_bytes = 0
@@ -319,7 +322,7 @@ def _train_rows(arrays: LogArrays, numbers: npt.NDArray[np.int64]) -> TrainRows:
 
 
 def row_bytes(log: Log, columns: tuple[str, ...]) -> int:
-    """Size of a row in memory."""
+    """The size of a row in memory."""
     return log.spec.context.byte_width + _ROW_BYTES + (4 * log.spec.actions if "pi0" in columns else 0)
 
 
@@ -329,7 +332,7 @@ def needs_streaming(log: Log, columns: tuple[str, ...]) -> bool:
 
 
 def available_memory() -> int:
-    """Bytes of memory that are still free; 1 TiB if the system does not report it."""
+    """Bytes of free memory; 1 TiB if the system does not report it."""
     limits = [1 << 40]
     try:
         with open("/proc/meminfo") as file:
@@ -338,7 +341,7 @@ def available_memory() -> int:
         if hasattr(os, "sysconf"):
             limits.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
     with (
-        contextlib.suppress(OSError, ValueError),  # no such limit here
+        contextlib.suppress(OSError, ValueError),  # no such limit on this system
         open("/sys/fs/cgroup/memory.max") as most,
         open("/sys/fs/cgroup/memory.current") as taken,
     ):

@@ -1,5 +1,5 @@
-"""What the known train rows say against a trained policy: that it samples worse actions than its argmax, or that
-it avoids the logged actions. The values are biased upward, because the policy has learned from these rows."""
+"""Problems that the known train rows reveal in a trained policy: it samples worse actions than its argmax, or it avoids
+the logged actions. The values are biased upward, because the policy was trained on these rows."""
 
 from collections.abc import Iterator
 from typing import NamedTuple
@@ -16,12 +16,12 @@ from s2bl_cli.training.data import TrainingData, TrainRows
 
 _MOST_ROWS = 1 << 14
 _ROWS_AT_ONCE = 4096
-_LEAST_MEAN_WEIGHT = 0.5  # it is 1 for a policy that takes logged actions, whatever they are
-_LEAST_SHARE = 0.75  # of the gain of the argmax over the logged ones
+_LEAST_MEAN_WEIGHT = 0.5  # it is 1 for a policy that takes the logged actions, whatever they are
+_LEAST_SHARE = 0.75  # of the argmax's gain over the logged actions
 
 
 class Finding(NamedTuple):
-    """What is wrong with a policy, and what to type."""
+    """A problem with a policy, and the options that fix it."""
 
     text: str
     has_failed: bool = False  # the policy is useless
@@ -44,7 +44,7 @@ def known_rows(data: TrainingData) -> Iterator[TrainRows]:
 
 @torch.no_grad()
 def diagnose(policy: Policy, data: TrainingData, nu: float, device: torch.device) -> list[Finding]:
-    """By the known train rows."""
+    """Diagnose a policy on the known train rows."""
     network = on_device(network_from(policy.network, policy.tensors, "the policy"), device).eval()
     columns: list[list[Floats]] = []
     for part in known_rows(data):

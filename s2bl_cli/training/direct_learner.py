@@ -1,15 +1,15 @@
-"""The direct method: a regression of the rewards on the known rows, and the policy that takes its best action.
+"""The direct method: regress the rewards on the known rows, and take the action with the highest prediction.
 
-`dm-s2bl` adds what the logging policy knows, learned from all rows, with feedback or without. A copy π̂₀ of the logging
-policy is fitted to the logged propensities, and its log-probability is a feature of the regression, with a
-slope that is not penalised. A propensity is a label without noise, a drawn action is a noisy one, so the copy is fitted
-to the propensities. The known rows decide what the copy is worth: its slope is positive for a good logging policy,
-negative for an adverse one, and 0 for one that knows nothing. `dm` is the regression without the copy.
+`dm-s2bl` adds information from the logging policy, learned from all rows, with or without feedback. A copy π̂₀ of the
+logging policy is fitted to the logged propensities, and its log-probability is a feature of the regression, with an
+unpenalised slope. The copy is fitted to the propensities because a propensity is a label without noise, while a drawn
+action is a noisy one. The known rows decide how useful the copy is: its slope is positive for a good logging policy,
+negative for an adverse one, and 0 for an uninformative one. `dm` is the regression without the copy.
 
-The copy is a network of the policy's model. The regression is linear in the features before its last layer (the
-contexts of a linear policy), so the policy is the same network with another last layer. Rewards that no linear map of
-these features predicts need features of their own. An mlp therefore has as many units more, which are fitted to the
-rewards, beside the units of the copy; the known rows decide whether they are used.
+The copy is a network with the policy's architecture. The regression is linear in the features before the last layer
+(the contexts, if the policy is linear), so the policy is the same network with a different last layer. Rewards that are
+not linear in these features need features of their own. An mlp therefore has an equal number of additional units,
+fitted to the rewards, next to the units of the copy. The known rows decide whether they are used.
 """
 
 from collections.abc import Iterator, Sequence
@@ -45,23 +45,23 @@ from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.steps import steps_per_pass
 from s2bl_cli.training.validation import HeldOut
 
-# Every second one is tried, then the neighbours of the best.
+# Every second value is tried, then the neighbours of the best one.
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
 _FOLDS = 5  # of the cross-validation that selects one of them
 _FOLD_SEED = 0xD3
 _COPY_EPOCHS = 10
-_COPY_STEPS = 2000  # at least: a small log has few steps per epoch
-_LOGIT_STEP = 0.8  # how far a step of Adam may move a logit, at most
+_COPY_STEPS = 2000  # minimum, because a small log has few steps per epoch
+_LOGIT_STEP = 0.8  # maximum change of a logit in one Adam step
 _ROWS_AT_ONCE = 4096
 _CELLS_AT_ONCE = 1 << 22  # rows × actions: 32 MB
-_PARAMETERS_AT_ONCE = 1 << 26  # of regressions that are fitted together, 256 MB
+_PARAMETERS_AT_ONCE = 1 << 26  # of regressions fitted together, 256 MB
 _NU = 0.001  # truncation in estimates on held-out rows
 
 Floats = npt.NDArray[np.float64]
 
 
 class DirectLearner:
-    """One reward model per candidate. Its penalty is the candidate's, or selected by cross-validation."""
+    """Fits one reward model per candidate. The penalty is the candidate's, or selected by cross-validation."""
 
     def __init__(self, settings: TrainSettings, spec: NetworkSpec, *, uses_copy: bool) -> None:
         self._settings, self._spec, self._uses_copy = settings, spec, uses_copy
@@ -80,7 +80,7 @@ class DirectLearner:
                 yield candidate, self._result(candidate, sample, copied)
 
     def _copy(self, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:
-        """π̂₀. It sees no feedback, so all folds of a seed share it."""
+        """π̂₀. It uses no feedback, so all folds of a seed share it."""
         settings, match = self._settings, REGULARISERS.load("match")
         if self._spec.model in STACKABLE:
             settings = replace(settings, lr=min(0.01, _LOGIT_STEP / self._spec.context.features))
@@ -94,7 +94,8 @@ class DirectLearner:
         return on_device(network_from(self._spec, result.tensors, "the copy"), run.device)
 
     def cost_model(self, data: TrainingData, fold: Fold, run: Run) -> "DirectModel":
-        """The head of the direct method, cross-fitted on the known rows that policies of the fold learn from."""
+        """The regression head of the direct method, cross-fitted on the known rows that policies of the fold learn
+        from."""
         sample = data.statistics.sample
         network = (
             self._copy(data, fold.seed, run) if self._uses_copy else start_network(self._spec, data, fold.seed, run)
@@ -116,7 +117,7 @@ class DirectLearner:
         return regression_rows(copied.features[learned], scores, sample.rows.action[learned], self._spec.actions)
 
     def _result(self, candidate: Candidate, sample: TrainRows, copied: "Copied") -> Result:
-        """`copied`: the copy on the sample's rows."""
+        """`copied`: the copy, evaluated on the sample's rows."""
         learned = sample.learned(candidate.fold)
         rewards = Rewards.of(-sample.rows.cost[learned].astype(np.float64))
         rows = self._rows(sample, copied, learned)
@@ -150,11 +151,12 @@ class DirectLearner:
         )
 
     def _policy_tensors(self, model: "Head | Units", network: PolicyNetwork) -> Tensors:
-        """Of the network of the policy: the copy's units, and beside them those of the rewards, if it has any."""
+        """The tensors of the policy's network: the copy's units and, next to them, the reward units, if there are
+        any."""
         own_units, copied_units = model.layers(network), [_weight_and_bias(layer) for layer in _linear_layers(network)]
         tensors = network_tensors(network)
         names = [name.removesuffix(".weight") for name, p in network.named_parameters() if name.endswith(".weight")]
-        if self.networks[0] == self._spec:  # one of both, as the model has it
+        if self.networks[0] == self._spec:  # the model has only one of the two
             changed = dict(zip(names[-len(own_units) :], own_units, strict=True))
         else:
             reward_units = own_units if isinstance(model, Units) else [torch.zeros_like(w) for w in copied_units]
@@ -173,7 +175,8 @@ class DirectLearner:
         copied: "Copied",
         index: npt.NDArray[np.int64],
     ) -> Floats | None:
-        """The columns of `HeldOut`, of the policy that takes the best action. `index`: of the rows in the sample."""
+        """The columns of `HeldOut` for the policy that takes the best action. `index`: the rows' indices in the
+        sample."""
         parts, importance = [], _weights(held_out)
         at_once = max(1, min(_ROWS_AT_ONCE, _CELLS_AT_ONCE // self._spec.actions))
         for start in range(0, len(index), at_once):
@@ -188,7 +191,7 @@ class DirectLearner:
 
 
 def _weights(rows: TrainRows) -> Floats:
-    """1/P(known | x, a) of known rows, of mean 1."""
+    """1/P(known | x, a) of the known rows, with a mean of 1."""
     return np.ones(rows.rows.rows) if rows.o is None or not len(rows.o) else rows.o / rows.o.mean(dtype=np.float64)
 
 
@@ -198,8 +201,9 @@ DM_S2BL = partial(DirectLearner, uses_copy=True)
 
 @dataclass(frozen=True)
 class Rewards:
-    """Rewards, scaled for a regression: two values become 0 and 1, for the logistic loss; others are standardised, for
-    the squared loss. So the policy does not depend on their unit and offset."""
+    """Rewards scaled for a regression. If there are two values, they become 0 and 1, for the logistic loss. Otherwise
+    the rewards are standardised, for the squared loss. The policy therefore does not depend on their unit and
+    offset."""
 
     scaled: Floats
     shift: float
@@ -214,11 +218,11 @@ class Rewards:
         return cls((reward - shift) / scale, shift, scale, is_binary)
 
     def expected(self, eta: Tensor) -> Tensor:
-        """In the user's unit."""
+        """The expected rewards in the user's unit."""
         return (eta.sigmoid() if self.logistic else eta) * self.scale + self.shift
 
     def fit(self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"], tolerance: float = 1e-4) -> Tensor:
-        """Weights (rows, regressions) in the order of `rows`."""
+        """`weight`: (rows, regressions), in the order of `rows`."""
         reward, weights = (torch.from_numpy(values).to(rows.x) for values in (self.scaled[rows.order], weight))
         return fit_regressions(
             rows,
@@ -237,7 +241,7 @@ class Rewards:
 
 
 def _parts_of(number: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
-    """Of the known rows by their numbers, the part of the cross-validation and cross-fitting that they are in."""
+    """The cross-validation and cross-fitting part of each known row, by its number."""
     return (uniform_hash(number, seed ^ _FOLD_SEED) * _FOLDS).astype(np.int64)
 
 
@@ -247,7 +251,7 @@ def _at_least_two(part: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
 
 
 class Choice(NamedTuple):
-    """A regression: its penalty α, and whether it sees the copy of the logging policy."""
+    """A regression: its penalty α, and whether it uses the copy of the logging policy."""
 
     penalty: float
     with_copy: bool
@@ -260,9 +264,9 @@ def _selected(
     penalties: Sequence[float],
     weight: Floats,
 ) -> tuple[Choice, Floats]:
-    """The regression that predicts the rewards of other folds best, and its losses there, in the order of the rows as
-    given. It does without the copy only if that is better by more than a standard error: a copy of few rows may
-    mislead, but few known rows do not show it."""
+    """The regression that best predicts the rewards of other folds, and its losses there, in the original order of the
+    rows. The copy is dropped only if that is better by more than one standard error: a copy fitted to few rows may
+    mislead, but few known rows cannot show it."""
     losses: dict[Choice, Floats] = {}
 
     def best(with_copy: bool, tried: Sequence[float]) -> Choice:
@@ -289,7 +293,7 @@ def _add_losses(
     weight: Floats,
     choices: Sequence[Choice],
 ) -> None:
-    """Of each row, in the order of `rows`, by a regression on the other folds."""
+    """Add the loss of each row, in the order of `rows`, under a regression on the other folds."""
     single, weight = rows.in_single_precision(), weight[rows.order, None]
     at_once = max(1, _PARAMETERS_AT_ONCE // (_FOLDS * sum(rows.sizes)))
     for start in range(0, len(choices), at_once):
@@ -303,8 +307,8 @@ def _add_losses(
 
 @dataclass(frozen=True)
 class Copied:
-    """A network on some rows: what goes into its last layer, and log-probabilities, whose mean over all rows and
-    actions is taken off. So of a uniform policy nothing is left, and it is not mistaken for c."""
+    """A network evaluated on some rows: the inputs of its last layer, and its log-probabilities minus their mean over
+    all rows and actions. For a uniform policy the result is 0, so the regression cannot confuse it with c."""
 
     network: PolicyNetwork
     features: Tensor  # (rows, features)
@@ -343,7 +347,7 @@ class Copied:
         return log_softmax(logits.to(torch.float64), dim=-1) - self.mean
 
     def standardised(self, context: npt.NDArray[np.generic]) -> Tensor:
-        """(rows, features), as the network sees them."""
+        """(rows, features), standardised as in the network."""
         flat = context_tensor(context, self.features.device).flatten(1).to(torch.float32)
         return (flat - self.network.shift) * self.network.scale
 
@@ -352,7 +356,7 @@ class Copied:
 class Head:
     """A regression on the features before a network's last layer."""
 
-    theta: Tensor  # (actions, features + 1) of each action
+    theta: Tensor  # (actions, features + 1), one row per action
     shared: Tensor  # (features + 1,)
     slope: Tensor  # (scores,): 1 with a copy, else 0
 
@@ -367,13 +371,13 @@ class Head:
         return copied.features[rows].to(weight) @ weight[:-1] + weight[-1] + self.slope.sum() * copied.log_pi0(rows)
 
     def layers(self, network: PolicyNetwork) -> list[Tensor]:
-        """The network's last layer, so that its logits are η up to a term without the action."""
+        """The network's last layer, whose logits equal η up to a term that does not depend on the action."""
         return [self.theta + self.slope.sum() * _weight_and_bias(_linear_layers(network)[-1])]
 
 
 @dataclass(frozen=True)
 class Units:
-    """A network of units that are fitted to the rewards."""
+    """A network whose units are fitted to the rewards."""
 
     network: RewardNetwork
 
@@ -390,12 +394,12 @@ class Units:
 
 @dataclass(frozen=True)
 class DirectModel:
-    """Expected costs of all actions. A known row is predicted by a head that has not learned from it."""
+    """Expected costs of all actions. A known row is predicted by a head that was not trained on it."""
 
     fold: Fold
-    copied: Copied  # of the rows it was fitted on
+    copied: Copied  # on the rows that the heads were fitted on
     rewards: Rewards
-    heads: Sequence[Head]  # one per part, which has not learned from it, and one that has learned from all
+    heads: Sequence[Head]  # one per part, which was not trained on that part, and one trained on all rows
 
     def __call__(self, train_rows: TrainRows) -> npt.NDArray[np.float32]:
         """(rows, actions), in the unit of the log."""
@@ -417,8 +421,8 @@ class DirectModel:
 
 
 class DoublyRobustLearner:
-    """Policies by gradients on the terms of `objectives/doubly_robust.py`. The reward model is that of the direct
-    method with a linear model, or for an image network, on the body of the copy."""
+    """Trains policies by gradient descent on the terms of `objectives/doubly_robust.py`. The reward model is that of
+    the direct method with a linear model or, for an image network, on the body of the copy."""
 
     def __init__(self, settings: TrainSettings, spec: NetworkSpec, *, uses_copy: bool) -> None:
         is_linear = spec.model in STACKABLE or not uses_copy
@@ -436,7 +440,7 @@ class DoublyRobustLearner:
             reg_on_known=not self._uses_copy,
             cost_model=lambda fold: self._model.cost_model(data, fold, run),
         )
-        # The weight of what the model expects is 1: the correction has the only weight that can be chosen.
+        # The weight of the model's expected cost is 1: only the correction has a weight that can be chosen.
         weighted = [replace(one, hyperparameters={**one.hyperparameters, "lam": 1.0}) for one in candidates]
         given = {one.key: one for one in candidates}
         yield from ((given[one.key], result) for one, result in learner.fit(data, weighted, run))
@@ -452,7 +456,7 @@ def _weight_and_bias(layer: nn.Linear) -> Tensor:
 
 
 def _side_by_side(first: Sequence[Tensor], second: Sequence[Tensor]) -> list[Tensor]:
-    """Two networks as one, whose logits are the sums of theirs: (units, inputs + 1) per layer, the bias last."""
+    """Two networks as one, whose logits are the sum of theirs: (units, inputs + 1) per layer, the bias last."""
     layers = []
     for number, pair in enumerate(zip(first, second, strict=True)):
         one, other = (layer.to(torch.float32) for layer in pair)

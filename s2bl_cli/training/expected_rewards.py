@@ -1,15 +1,15 @@
-"""Expected rewards, in [0, 1], from models fitted on the known rows. They fill in missing costs (`pseudo`) and make
+"""Expected rewards, in [0, 1], from models fitted on the known rows. They fill in missing costs (`pseudo`) and provide
 reward weights (`cce`).
 
-A reward is the cost with its sign changed, scaled by the range of the known costs: 1 for the lowest, 0 for the highest.
+A reward is the negated cost, scaled by the range of the known costs: 1 for the lowest cost, 0 for the highest.
 
-Rewards are expected by a reward model, or by a calibration of the propensity, which is known of every row: a monotone
-curve through the known rows (isotonic regression, its direction from the data), drawn towards the mean by as much as it
-fails on rows it has not seen. If the propensity predicts nothing, the curve is flat. Reward weights also need a
-baseline, the expected reward of the context: a logistic regression without the action.
+Rewards are predicted by a reward model or by a calibration of the propensity, which is known for every row. The
+calibration is a monotone curve through the known rows (isotonic regression, with the direction taken from the data),
+shrunk towards the mean by as much as it fails on unseen rows. If the propensity predicts nothing, the curve is flat.
+Reward weights also need a baseline, the expected reward of the context: a logistic regression without the action.
 
-Known rows are predicted by models that have not learned from them. A prediction that contains a row's own reward would
-be high for lucky rows, and so would favour actions whose rewards vary.
+Known rows are predicted by models that were not trained on them. A prediction that contains a row's own reward would be
+high for lucky rows, and would favour actions whose rewards vary.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -29,14 +29,14 @@ from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import Statistics, TrainRows
 
 _FOLDS, _FOLD_SEED = 5, 0xE5
-_LEAST_ROWS = 20  # fewer say nothing of rows not seen
+_LEAST_ROWS = 20  # fewer rows do not show how a model does on unseen ones
 _Z_95 = 1.96
-_LARGEST_WEIGHT = 20.0  # of a row: rarer actions would drown the others
-_BASELINE = RewardModelSettings(folds=_FOLDS, spread=0.3, most_cells=1 << 22)  # a rough one will do
+_LARGEST_WEIGHT = 20.0  # per row: otherwise rare actions would dominate the others
+_BASELINE = RewardModelSettings(folds=_FOLDS, spread=0.3, most_cells=1 << 22)  # a rough one is enough
 
 
 class KnownRewards(NamedTuple):
-    """Rows to learn from: all (rows,)."""
+    """Rows to learn from; all fields are (rows,)."""
 
     rows: LogArrays
     reward: Floats
@@ -53,33 +53,33 @@ class KnownRewards(NamedTuple):
 
 
 def _is_too_little(reward: Floats, fold: Ints) -> bool:
-    """To learn from. All rows may be of one cluster, and so of one fold."""
+    """Whether there is too little to learn from. All rows may belong to one cluster, and so to one fold."""
     return len(reward) < _LEAST_ROWS or bool(reward.min() == reward.max()) or bool((fold == fold[0]).all())
 
 
 class Expectation(NamedTuple):
     """A fitted model of rewards."""
 
-    reward: Callable[[LogArrays, Ints], Floats]  # rows and their folds → rewards; NO_FOLD: of no known row
-    trust: float  # in [0, 1]: how well it does on known rows that it has not seen
-    shrink: float = 1.0  # what is left of its departures from the mean, where `reward` is not drawn towards it
+    reward: Callable[[LogArrays, Ints], Floats]  # rows and their folds → rewards; NO_FOLD: not a known row
+    trust: float  # in [0, 1]: how well it predicts known rows that it has not seen
+    shrink: float = 1.0  # fraction kept of its deviations from the mean, if `reward` is not already shrunk
 
 
 @dataclass(frozen=True)
 class ExpectedRewards:
-    """What policies of a fold are to expect of rows whose feedback they do not see, and of others."""
+    """What policies of a fold should expect of rows, including those whose feedback they do not see."""
 
     fold: Fold
     expectation: Expectation
-    baseline: Expectation | None  # of the context; None where no reward weights are needed
+    baseline: Expectation | None  # by context; None if no reward weights are needed
     mean_reward: float  # of the known rows that the policies learn from
-    known_share: float  # of all rows, those they learn from
-    mean_o: float  # of the known rows that they learn from
+    known_share: float  # fraction of all rows that they learn from
+    mean_o: float  # mean o of the known rows that they learn from
     statistics: Statistics
     scale: float = 1.0  # 1/mean weight over the log
 
     def costs(self, train_rows: TrainRows) -> npt.NDArray[np.float32]:
-        """Known costs where the policies may see them, else expected ones: (rows,)."""
+        """Known costs if the policies may see them, otherwise expected costs: (rows,)."""
         low, high = self.statistics.cost_range
         rows, learned = train_rows.rows, train_rows.learned(self.fold)
         expected = np.clip(self.expectation.reward(rows, np.full(rows.rows, NO_FOLD)), 0, 1)
@@ -87,8 +87,8 @@ class ExpectedRewards:
         return (high - rewards * (high - low)).astype(np.float32)
 
     def weights(self, train_rows: TrainRows) -> Floats:
-        """(r̂ − b)₊/(k·p) of all rows, times r/r̂ where the reward r is known, and (1 − t)(1 − b)·r/(ρ·k·p) of known
-        rows, t the trust in r̂: (rows,). Linear in r, so that an action whose rewards vary is not preferred."""
+        """(r̂ − b)₊/(k·p) for all rows, times r/r̂ where the reward r is known, plus (1 − t)(1 − b)·r/(ρ·k·p) for known
+        rows, where t is the trust in r̂: (rows,). Linear in r, so that actions whose rewards vary are not preferred."""
         rows, learned = train_rows.rows, train_rows.learned(self.fold)
         fold = np.where(learned, _folds_of(train_rows.number, self.fold), NO_FOLD)
         expected, baseline = self._expected(self.expectation, rows, fold), self._expected(self.baseline, rows, fold)
@@ -98,7 +98,7 @@ class ExpectedRewards:
         o = 1.0 if train_rows.o is None else train_rows.o / self.mean_o
         share = max(self.known_share, 1 / self.statistics.rows)
         weight = advantage * ratio + (1 - self.expectation.trust) * (1 - baseline) * reward * o / share
-        # Of mean 1 over the log where π₀ has full support: how often π₀ takes an action says nothing of its worth.
+        # Mean 1 over the log if π₀ has full support: how often π₀ takes an action says nothing about its value.
         actions = len(self.statistics.action_counts)
         weight *= np.minimum(1 / (actions * rows.propensity.astype(np.float64)), _LARGEST_WEIGHT)
         scaled_weight: Floats = weight * self.scale
@@ -129,7 +129,7 @@ def fit_expected_rewards(
     *,
     with_baseline: bool = False,
 ) -> ExpectedRewards:
-    """Fit the models on the known rows, or the sample of them, that the fold's policies learn from."""
+    """Fit the models on the known rows, or on the sample of them, that the fold's policies learn from."""
     learned = statistics.sample.take(statistics.sample.learned(fold))
     known = KnownRewards(
         learned.rows,
@@ -150,7 +150,7 @@ def fit_expected_rewards(
 
 
 def scaled(expected: Sequence[ExpectedRewards], parts: Iterable[TrainRows]) -> list[ExpectedRewards]:
-    """With weights of mean 1 over these parts: λ then means the same on every log."""
+    """The same with weights whose mean over these parts is 1, so that λ means the same on every log."""
     totals, rows = np.zeros(len(expected)), 0
     for part in parts:
         totals += [of_fold.weights(part).sum(dtype=np.float64) for of_fold in expected]
@@ -160,7 +160,7 @@ def scaled(expected: Sequence[ExpectedRewards], parts: Iterable[TrainRows]) -> l
 
 
 def by_propensity(known: KnownRewards, *, actions: int, device: torch.device) -> Expectation:
-    """E[r | p]: a good logging policy is surer where it is right."""
+    """E[r | p]: a good logging policy is more certain when it is right."""
     curves = calibrate(known.rows.propensity, known.reward, known.fold, known.weight)
     return Expectation(lambda part, fold: curves(part.propensity, fold), curves.trust)
 
@@ -201,14 +201,14 @@ def _logistic(
 
 @dataclass(frozen=True)
 class Calibration:
-    """score ↦ expected reward; monotone, constant beyond the scores it was fitted on. One curve per fold, which has not
-    seen the fold's rows, and one of all rows."""
+    """score ↦ expected reward; monotone, and constant beyond the scores it was fitted on. One curve per fold, fitted
+    without the fold's rows, and one on all rows."""
 
     curves: Sequence[
         tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]
-    ]  # knots, rising, and rewards; NO_FOLD last
-    mean: float  # of the rewards they were fitted on
-    trust: float  # in [0, 1]: how much of a curve's departure from the mean is kept
+    ]  # increasing knots, and rewards; NO_FOLD last
+    mean: float  # of the rewards that the curves were fitted on
+    trust: float  # in [0, 1]: how much of a curve's deviation from the mean is kept
 
     def __call__(self, score: Floats, fold: Ints | None = None) -> npt.NDArray[np.float64]:
         rewards = np.interp(score, *self.curves[NO_FOLD])
@@ -231,7 +231,8 @@ def calibrate(score: Floats, reward: Floats, fold: Ints, weight: Floats | None =
     for k in range(_FOLDS):
         others = fold != k
         curves.append(_curve(score[others], reward[others], weight[others]))
-        # About the mean of the other folds: a row's own reward lowers it, which would look like a negative slope.
+        # Centred on the mean of the other folds: it is lower if a row's own reward is high, which would otherwise look
+        # like a negative slope.
         centre = np.average(reward[others], weights=weight[others])
         unseen[~others] = np.interp(score[~others], *curves[-1]) - centre
     whole = _curve(score, reward, weight)
@@ -239,8 +240,8 @@ def calibrate(score: Floats, reward: Floats, fold: Ints, weight: Floats | None =
 
 
 def trust_in(predicted: Floats, truth: Floats, weight: Floats | None = None) -> float:
-    """The slope of the truth on what was predicted, in [0, 1]: the low end of its 95 % interval, because a curve
-    through noise has some slope too, and would give a weight to every row whose feedback is missing."""
+    """The slope of the truth on the predictions, in [0, 1]. It is the lower end of the 95 % interval, because a curve
+    through noise also has some slope, and would give weight to every row whose feedback is missing."""
     o = np.ones(len(truth)) if weight is None else weight
     spread = float(o @ predicted**2)
     if spread == 0:
@@ -251,7 +252,7 @@ def trust_in(predicted: Floats, truth: Floats, weight: Floats | None = None) -> 
 
 
 def _curve(score: Floats, reward: Floats, weight: Floats) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """The isotonic curve, rising or falling, whichever is nearer to the rewards: knots and rewards there."""
+    """The isotonic curve, increasing or decreasing, whichever fits the rewards better: its knots and their rewards."""
     from scipy.optimize import isotonic_regression
 
     knots, knot_of = np.unique(np.asarray(score, np.float64), return_inverse=True)

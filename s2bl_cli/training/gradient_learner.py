@@ -1,4 +1,5 @@
-"""Policies by stochastic gradients: risk + λ·regulariser. Linear and mlp policies are trained stacked, others alone."""
+"""Trains policies by stochastic gradients: risk + λ·regulariser. Linear and mlp policies are stacked, others run
+alone."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -33,14 +34,14 @@ from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.steps import settings_for, steps_of
 from s2bl_cli.training.validation import HeldOutPredictions, Tracker, fold_models
 
-Stack = list[list[Candidate]]  # by fold: policies that take their steps together
+Stack = list[list[Candidate]]  # by fold: policies that are stepped together
 
-# Parameters that may be trained side by side: with their gradients and an optimizer's state they need 16 bytes each.
+# Number of parameters trained together: with their gradients and the optimizer's state they need 16 bytes each.
 _MOST_TOGETHER = 1 << 27
 
 
 class GradientLearner:
-    """Fits the objective of the settings, or of other terms that are given; then it need not predict held-out rows."""
+    """Fits the objective of the settings, or other given terms; in that case it need not predict held-out rows."""
 
     def __init__(
         self,
@@ -53,7 +54,7 @@ class GradientLearner:
         reg_on_known: bool | None = None,
         cost_model: Callable[[Fold], CostModel] | None = None,
     ) -> None:
-        """`cost_model`: of a fold, for terms that need expected costs of all actions."""
+        """`cost_model`: fits the cost model of a fold, for terms that need expected costs of all actions."""
         self._settings, self._spec, self._validates = settings, spec, validates
         self.networks: tuple[NetworkSpec, ...] = (spec,)
         self._reg_on_known = settings.reg_rows == "known" if reg_on_known is None else reg_on_known
@@ -79,12 +80,13 @@ class GradientLearner:
                     yield from self._fit_stack(data, stack, run, bf16, number * epochs, advance)
 
     def _stacks(self, data: TrainingData, candidates: Sequence[Candidate], *, alone: bool) -> list[Stack]:
-        """Those that can be stacked go together, as far as memory allows. Seeds with fewer known rows than a batch go
-        by themselves: their smaller batch would be everyone's, and no policy what it would be alone."""
+        """Candidates that can be stacked are grouped as far as memory allows. Seeds with fewer known rows than a batch
+        get their own stack. Otherwise all policies would use their smaller batch, and none would equal the one trained
+        alone."""
         if alone or self._spec.model not in STACKABLE:
             return [[[candidate]] for candidate in candidates]
         by_fold = {fold: list(of_fold) for fold, of_fold in groupby(candidates, lambda candidate: candidate.fold)}
-        batch_of: dict[int, int] = {}  # a seed's
+        batch_of: dict[int, int] = {}  # by seed
         for fold in by_fold:
             learned = data.statistics.learned_count(fold)
             batch_of[fold.seed] = min(batch_of.get(fold.seed, self._settings.batch_size), learned)
@@ -158,7 +160,7 @@ class GradientLearner:
     def _objective(
         self, data: TrainingData, stack: Stack, scales: Sequence[CostScale], device: torch.device
     ) -> Objective:
-        """The numbers of the stack's policies: one where all agree, else a tensor (G, C, 1)."""
+        """The hyperparameters of the stack's policies: one number if all agree, otherwise a tensor (G, C, 1)."""
         costs = [h.name for h in self._risk.hyperparameters if h.is_cost]
 
         def values_of(candidate: Candidate, scale: CostScale) -> Values:
@@ -207,11 +209,12 @@ class GradientLearner:
         return scaled(expected, data.scan()) if has_weights else expected
 
     def _prior(self, data: TrainingData, folds: Sequence[Fold], run: Run, *, bf16: bool) -> Sequence[Tensor]:
-        """θ₀ of lpr: the given policy's, or one fitted to the logged actions of the regularised rows."""
+        """θ₀ of lpr: the parameters of the given policy, or of one fitted to the logged actions of the regularised
+        rows."""
         if run.prior is not None:
             tensors = [run.prior.policy.tensors] * len(folds)
         else:
-            # Plain cross-entropy with the logged actions: wce sharpened by β = 0.
+            # Plain cross-entropy with the logged actions: wce sharpened with β = 0.
             terms = RISKS.load("none"), REGULARISERS.load("wce")
             imitation = GradientLearner(self._settings, self._spec, *terms, validates=False)
             candidates = [Candidate(fold, 0, {"lam": 1.0, "sharpen": 0.0, "cap": 1.0}) for fold in folds]
@@ -222,8 +225,8 @@ class GradientLearner:
 
 
 def start_network(spec: NetworkSpec, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:
-    """The initial network. Contexts are standardised by the train rows; with a prior, as the prior does, so that
-    parameters are comparable."""
+    """The initial network. Contexts are standardised with the train rows' moments or, if there is a prior, with the
+    prior's, so that parameters are comparable."""
     torch.manual_seed(seed)
     network = build_network(spec)
     tensors = vars(data.statistics) if run.prior is None else run.prior.policy.tensors
@@ -232,5 +235,5 @@ def start_network(spec: NetworkSpec, data: TrainingData, seed: int, run: Run) ->
 
 
 def _parts(rows: list[Any], size: int) -> list[Any]:
-    """Consecutive parts of at most `size` rows."""
+    """Split into consecutive parts of at most `size` rows."""
     return [rows[start : start + size] for start in range(0, len(rows), size)]

@@ -12,9 +12,10 @@ class Interrupted(Exception):  # noqa: N818 (not an error: the user asked for it
 
 @contextlib.contextmanager
 def noted_signals() -> Iterator[Callable[[], bool]]:
-    """Note SIGINT, SIGTERM and SIGHUP while inside; yields a function that returns whether one was received.
+    """Catch SIGINT, SIGTERM and SIGHUP inside the block; yields a function that returns whether one was received.
 
-    A run that stops by `Interrupted` then ends as the signal would have ended it. A second signal ends it at once.
+    A run that stops with `Interrupted` then ends as the signal would have ended it. A second signal ends it
+    immediately.
     """
     received: list[int] = []
     with contextlib.ExitStack() as previous_handlers:

@@ -1,6 +1,6 @@
-"""The interface of a learner: candidates in, results out; and the run with its checkpoint.
+"""The interface of a learner, which takes candidates and returns results; and the run with its checkpoint.
 
-`gradient_learner.py` implements it. A learner in closed form can too.
+`gradient_learner.py` implements it. A closed-form learner can implement it too.
 """
 
 import math
@@ -29,28 +29,29 @@ from s2bl_cli.training.settings import TrainSettings
 
 
 class Learner(Protocol):
-    """Made by a method (`Method.learner`)."""
+    """Created by a method (`Method.learner`)."""
 
-    networks: tuple[NetworkSpec, ...]  # that of its policies first, then others whose tensors a checkpoint may have
+    networks: tuple[NetworkSpec, ...]  # first that of its policies, then others whose tensors a checkpoint may contain
 
     def __init__(self, settings: TrainSettings, spec: NetworkSpec) -> None: ...
 
     def fit(
         self, data: TrainingData, candidates: Sequence[Candidate], run: "Run"
     ) -> Iterator[tuple[Candidate, Result]]:
-        """A result for each of `run.unfinished(candidates)`, in any order.
+        """Return a result for each of `run.unfinished(candidates)`, in any order.
 
-        A candidate must not learn from known rows that its fold holds out; its result predicts on them.
-        Raises Interrupted where `run.should_stop()`.
+        A candidate must not learn from the known rows that its fold holds out; its result contains predictions for
+        them.
+        Raises Interrupted if `run.should_stop()`.
         """
 
 
 class Checkpoint:
     """The progress of a run: finished candidates, and the state of those in training.
 
-    A resumed run takes the same steps as one that never stopped, to the last bit: the order of the rows follows from
-    seed and epoch, so that policies, optimizer and the number of the next step are all there is to keep. Without a
-    path nothing is kept.
+    A resumed run takes the same steps as one that never stopped, bit for bit. The order of the rows depends only on
+    seed and epoch, so it is enough to save the policies, the optimizer and the number of the next step. Without a path,
+    nothing is saved.
     """
 
     def __init__(
@@ -70,7 +71,7 @@ class Checkpoint:
         return True
 
     def start(self, run: Callable[[], Step], *, streamed: bool, layouts: Sequence[Layout]) -> None:
-        """`run`: what a checkpoint must share with the run that resumes from it. Costs a read of the log.
+        """`run`: what a checkpoint must have in common with the run that resumes from it. Calling it reads the log.
 
         `layouts`: of the networks' tensors.
         """
@@ -83,7 +84,7 @@ class Checkpoint:
         )
 
     def expect(self, condition: bool) -> None:
-        """A file that does not fit the run, although it is from this run, is damaged."""
+        """Treat the file as damaged if it comes from this run but does not fit it."""
         if not condition:
             raise damaged_checkpoint(str(self.path))
 
@@ -98,26 +99,26 @@ class Checkpoint:
             self._written_at = time.monotonic()
 
     def remove(self) -> None:
-        """The run is done: there is nothing to resume."""
+        """Delete the file: the run is done, so there is nothing to resume."""
         if self.path is not None and os.path.exists(self.path):
             os.unlink(self.path)
 
 
 @dataclass(frozen=True)
 class Run:
-    """One stage of a training run: what a learner gets besides data and candidates."""
+    """One stage of a training run: what a learner receives in addition to data and candidates."""
 
     device: torch.device
     stage: str = "training"
     checkpoint: Checkpoint = field(default_factory=Checkpoint)
-    should_stop: Callable[[], bool] = lambda: False  # asked between two steps; if so, raise Interrupted
+    should_stop: Callable[[], bool] = lambda: False  # checked between two steps; if true, raise Interrupted
     console: Console = field(default_factory=lambda: Console(quiet=True))
     compiled: bool = False
     prior: LoadedPolicy | None = None
-    keeps_tensors: bool = True  # else results are for selection only
+    keeps_tensors: bool = True  # if false, results are used for selection only
 
     def fit(self, learner: Learner, data: TrainingData, candidates: Sequence[Candidate]) -> list[Result]:
-        """Fit what is not finished yet; the results of all candidates, in their order."""
+        """Fit the unfinished candidates; return the results of all candidates, in order."""
         finished = self.checkpoint.progress.finished.setdefault(self.stage, {})
         self.checkpoint.expect(all(bool(result.tensors) == self.keeps_tensors for result in finished.values()))
         for candidate, result in learner.fit(data, candidates, self):

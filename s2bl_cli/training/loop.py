@@ -17,17 +17,17 @@ from s2bl_cli.registry import SCHEDULES
 from s2bl_cli.training.batches import NOT_NEEDED, Batch, Batches
 from s2bl_cli.training.interruption import Interrupted
 
-Metrics = dict[str, Tensor]  # of an epoch, (G, C) each, on the CPU
+Metrics = dict[str, Tensor]  # of an epoch, each (G, C), on the CPU
 
 
 class Forward:
-    """What a step's terms see of the policies, and the way back."""
+    """The forward pass of a step, which computes what the terms see of the policies, and its backward pass."""
 
     def __init__(
         self, policies: TrainablePolicies, batch: Batch, needs: Sequence[str], prior: Sequence[Tensor] | None
     ) -> None:
         self._policies, self._prior, self._action = policies, prior, batch.action
-        log_pi, self._log_policy = batch.known.p, NOT_NEEDED  # if no row is seen
+        log_pi, self._log_policy = batch.known.p, NOT_NEEDED  # if no rows are seen
         if batch.action.shape[-1]:
             all_actions = LOG_POLICY in needs
             log_pi, self._backward = policies.forward(batch.context, batch.rows, batch.action, all_actions=all_actions)
@@ -43,7 +43,7 @@ class Forward:
         )
 
     def backward(self, slope: dict[Seen, Tensor]) -> None:
-        """Set the policies' gradients from the loss's slope in what was seen."""
+        """Set the policies' gradients, given the slope of the loss with respect to what was seen."""
         of_distance = slope.pop(("distance", self.regularised.first), None)
         if self._log_policy is not None:
             self._backward(self._policy_slope(slope))
@@ -54,7 +54,7 @@ class Forward:
             backward_distance(self._policies, self._prior, of_distance)
 
     def _policy_slope(self, slope: dict[Seen, Tensor]) -> Tensor:
-        """The slopes in log π(·|x): those of terms that see all actions, and of terms that see the logged one."""
+        """The slopes with respect to log π(·|x), from terms that see all actions and terms that see the logged one."""
         whole = torch.zeros_like(self._log_policy)
         for (name, first), tensor in slope.items():
             rows = slice(first, first + tensor.shape[2])
@@ -65,19 +65,19 @@ class Forward:
         return whole
 
     def _chosen(self) -> Tensor:
-        """The logged actions as places in log π(·|x): (G, C, rows, 1)."""
+        """The logged actions as indices into log π(·|x): (G, C, rows, 1)."""
         return self._action.transpose(2, 3).expand(-1, self._policies.shape[1], -1, 1)
 
 
 @dataclass
 class TrainState:
-    """Policies in training: the step, and the state that the next one depends on."""
+    """Policies in training: their step count, and the state that the next step depends on."""
 
     policies: TrainablePolicies
     optimizer: Optimizer
-    epoch: int = 0  # whole epochs done
-    step: int = 0  # of this epoch: the next one
-    # The terms of the epoch's steps, row by row: (G, C, rows). The mean over the rows is taken once, at the end.
+    epoch: int = 0  # completed epochs
+    step: int = 0  # the next step of this epoch
+    # The terms of the epoch's steps, per row: (G, C, rows). The mean over the rows is taken once, at the end.
     sums: dict[str, Tensor] = field(default_factory=dict)
 
     def train_epoch(
@@ -87,7 +87,7 @@ class TrainState:
         prior: Sequence[Tensor] | None,
         should_stop: Callable[[], bool],
     ) -> Metrics:
-        """One pass over the data, from the next step on. Raises Interrupted between two steps."""
+        """One pass over the data, starting at the next step. Raises Interrupted between two steps."""
         settings, needs, steps = batches.settings, batches.needs, batches.steps
         lr, schedule = settings.lr or 0.0, SCHEDULES.load(settings.schedule)
         self.policies.training(True)
@@ -98,7 +98,7 @@ class TrainState:
             risk = objective.risk(seen.known)
             regulariser = objective.regulariser(seen.regularised)
 
-            loss = risk + objective.lam * regulariser  # the only place where λ weighs the gradient
+            loss = risk + objective.lam * regulariser  # the only place where λ weights the gradient
 
             seen.backward(loss.slope)
             done = self.epoch * steps.per_epoch + step
@@ -122,7 +122,7 @@ class TrainState:
             self.sums[name] = total.mean(-1, keepdim=True) + term.terms.mean(-1, keepdim=True)
 
     def _metrics(self, lam: float | Tensor, steps: int) -> Metrics:
-        """The means over all steps, also those without a term. The one device sync of the epoch."""
+        """The means over all steps, including those without the term. The only device sync of the epoch."""
         names = [name for name in ("risk", "regulariser") if name in self.sums]
         means: Metrics = {name: (self.sums[name].mean(-1) / steps).cpu() for name in names}
         weight = lam.cpu() if isinstance(lam, Tensor) else lam
@@ -130,12 +130,12 @@ class TrainState:
         return {"loss": means.get("risk", nothing) + weight * means.get("regulariser", nothing), **means}
 
     def tensors(self) -> dict[str, Tensor]:
-        """What the next step depends on, live."""
+        """The live tensors that the next step depends on."""
         live = {"policies": self.policies.state(), "optimizer": self.optimizer.state()}
         return {f"{owner}.{name}": tensor for owner, state in live.items() for name, tensor in state.items()}
 
     def matches(self, saved: SavedFit) -> bool:
-        """Whether the saved tensors have the names, dtypes and shapes of these. `copy_` would broadcast others."""
+        """Whether the saved tensors have the same names, dtypes and shapes. `copy_` would broadcast others."""
         same_policies = all(total.shape[:-1] == self.policies.shape for total in saved.sums.values())
         return same_policies and layout_of(saved.tensors) == layout_of(_arrays(self.tensors()))
 
@@ -148,7 +148,7 @@ class TrainState:
         self.epoch, self.step = saved.epoch, saved.step
 
     def saved(self, stage: str, key: str, results: dict[str, Result]) -> SavedFit:
-        """For a checkpoint."""
+        """The state for a checkpoint."""
         tensors, sums = _arrays(self.tensors()), _arrays(self.sums)
         return SavedFit(
             stage=stage, key=key, epoch=self.epoch, step=self.step, tensors=tensors, sums=sums, results=results

@@ -1,9 +1,9 @@
-"""Feedback that is missing depending on context and action: the test that `train` runs, and the weights of known rows.
+"""Feedback whose absence depends on context and action: the test that `train` runs, and the weights of known rows.
 
-Known rows are weighted by o = 1/P(known | x, a), so that a mean over them is one over all rows. The model of P is
-fitted once per run, on a sample of the rows with feedback and one of those without, and sees no cost. If q is
-the model's probability in the sample, the odds of all rows are those of the sample times (share of the missing rows
-that are sampled)/(share of the known ones). Every row is predicted by a model that has not learned from it.
+Known rows are weighted by o = 1/P(known | x, a), so that a mean over them estimates the mean over all rows. The model
+of P is fitted once per run, on a sample of the rows with feedback and a sample of those without, and sees no costs. If
+q is the model's probability in the sample, the odds in the whole log are those in the sample times (sampled share of
+the missing rows)/(sampled share of the known rows). Every row is predicted by a model that was not trained on it.
 """
 
 from dataclasses import dataclass
@@ -27,7 +27,7 @@ Floats = npt.NDArray[np.float32]
 
 
 def missingness_warning(contrast: Contrast, *, has_clusters: bool) -> str | None:
-    """What to do if which rows have feedback depends on context or action."""
+    """A warning with a remedy, if the presence of feedback depends on context or action."""
     rows, number = contrast.rows.rows, contrast.rows.number
     cluster = np.unique(number, return_inverse=True)[1].reshape(-1) if has_clusters else None
     fault = dependence(rows.context, rows.action, rows.known, cluster)
@@ -36,11 +36,11 @@ def missingness_warning(contrast: Contrast, *, has_clusters: bool) -> str | None
 
 @dataclass(frozen=True)
 class FeedbackWeights:
-    """1/P(known | x, a) of known rows, 1 for others."""
+    """1/P(known | x, a) for known rows, 1 for others."""
 
     model: ObservationModel
-    odds: float  # of a row of the log, relative to those of the sample
-    least: float  # P counts as at least this
+    odds: float  # of a row in the log, relative to the odds in the sample
+    least: float  # lower limit of P
 
     def __call__(self, train_rows: TrainRows) -> Floats:
         rows = train_rows.rows

@@ -5,21 +5,21 @@ from typing import Any
 
 from s2bl_cli.training.settings import TrainSettings
 
-# Values of hyperparameters to compare, where the default is not enough.
+# Values of hyperparameters to compare, if the default is not enough.
 GRIDS = {
     "cce-s2bl": {"lam": "0.3,1,3"},
     "wce-s2bl": {"lam": "0.3,1,3"},
     "dr-s2bl": {"correction": "0.1,0.3,1"},
 }
 
-MLP_METHODS = ("dm-s2bl",)  # that are compared with an mlp too: training the others takes long, and they seldom win
+MLP_METHODS = ("dm-s2bl",)  # also compared with an mlp; the other methods train slowly with one and seldom win
 _LEAST_KNOWN = 500  # rows, for an mlp
 _MOST_CELLS = 1 << 26  # train rows × features, for an mlp
-_MOST_COSTS = 1 << 25  # train rows × actions: expected costs in memory, for each fold
+_MOST_COSTS = 1 << 25  # train rows × actions: expected costs in memory, per fold
 
 
 def portfolio(settings: TrainSettings, rows: int, known: int, features: int, actions: int) -> list[TrainSettings]:
-    """One per method and model: the most promising first, those that take longest last."""
+    """One entry per method and model: the most promising first, the slowest last."""
     methods = settings.compared
     if settings.candidates is None and rows * actions > _MOST_COSTS:
         methods = tuple(method for method in methods if not method.startswith("dr"))
@@ -30,7 +30,7 @@ def portfolio(settings: TrainSettings, rows: int, known: int, features: int, act
 
 
 def of_method(settings: TrainSettings, method: str, model: str) -> TrainSettings:
-    """What the settings give holds for every method that has it, also instead of its grid."""
+    """Given settings apply to every method that has them, and replace its grid."""
     declared = TrainSettings(method, model=model).declared
     given = {name: text for name, text in settings.hyperparameters.items() if name in declared}
     of_auto: dict[str, Any] = dict.fromkeys(("candidates", "risk", "reg", "reg_rows", "folds", "act"))

@@ -1,4 +1,4 @@
-"""One run of `s2bl train`: a log in, policies out. Fit, choose, refit."""
+"""One run of `s2bl train`: fit policies to a log, select, and refit."""
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,14 +45,14 @@ _COLUMNS = ("context", "action", "propensity", "cost", "split", "cluster")  # ne
 
 @dataclass(frozen=True)
 class TrainedPolicy:
-    """One policy, and the estimate by which it was selected, if it was."""
+    """A policy, and the estimate by which it was selected, if any."""
 
     policy: Policy
     candidate: Candidate
     estimate: float | None
     curve: list[tuple[int, str, float]]  # epoch, quantity, value
     findings: tuple[Finding, ...] = ()
-    choice: Choice | None = None  # of `--method auto`
+    choice: Choice | None = None  # only for `--method auto`
 
     @property
     def seed(self) -> int:
@@ -60,7 +60,7 @@ class TrainedPolicy:
 
     @property
     def hyperparameters(self) -> dict[str, float]:
-        """Those that the lineage records: what is off is not among them."""
+        """The hyperparameters that the lineage records, without those that are off."""
         return {
             name: value
             for name, value in self.candidate.hyperparameters.items()
@@ -68,7 +68,8 @@ class TrainedPolicy:
         }
 
     def described(self, settings: TrainSettings) -> str:
-        """`seed 0, λ 0.3, ν 0.001, selected by snips 0.71`, for people. The table of `auto` has the hyperparameters."""
+        """`seed 0, λ 0.3, ν 0.001, selected by snips 0.71`, for display. The table of `auto` shows the
+        hyperparameters."""
         if self.choice is not None:
             return f"seed {self.seed}"
         parts = [f"{settings.declared[name].symbol} {value:g}" for name, value in self.hyperparameters.items()]
@@ -87,7 +88,7 @@ class TrainingRun:
     prior: LoadedPolicy | None = None
 
     def policies(self, run: Run) -> list[TrainedPolicy]:
-        """One policy for each seed and candidate, or the selected one of each seed. Raises Interrupted."""
+        """One policy per seed and candidate, or the selected policy of each seed. Raises Interrupted."""
         data = self.data(run.checkpoint.progress.streamed)
         run.checkpoint.start(self.identity, streamed=data.streamed, layouts=self.layouts)
         self.check(data)
@@ -101,11 +102,11 @@ class TrainingRun:
 
     @property
     def layouts(self) -> list[Layout]:
-        """Of the tensors that a checkpoint may hold."""
+        """The layouts of the tensors that a checkpoint may contain."""
         return [policy_layout(network) for network in self.learner.networks]
 
     def policies_from(self, data: TrainingData, run: Run) -> list[TrainedPolicy]:
-        """Like `policies`, from data that is checked and weighted already."""
+        """Like `policies`, but with data that is already checked and weighted."""
         settings, learner = self.settings, self.learner
         spec = learner.networks[0]
         if settings.cost_scale == "range" and settings.declared_range is None and settings.risk_term.needs:
@@ -143,7 +144,7 @@ class TrainingRun:
     def _findings(
         self, policy: Policy, candidate: Candidate, result: Result, data: TrainingData, device: torch.device
     ) -> Iterator[Finding]:
-        """On what went wrong in training by gradients, as far as the train rows show it."""
+        """What went wrong in gradient training, as far as the train rows show it."""
         if self.settings.learner != GRADIENT_LEARNER:
             return
         steps = steps_of(self._suited(data), data.statistics.rows).total
@@ -162,9 +163,9 @@ class TrainingRun:
     def _estimates(
         self, data: TrainingData, candidates: Sequence[Candidate], results: Sequence[Result]
     ) -> dict[int, dict[int, float]]:
-        """For each seed, the estimate of each candidate by its number, on all rows that the seed's folds held out.
-        The first of the best is selected. Costs are on the scale of the policy that is kept."""
-        held_out: dict[tuple[int, int], list[Any]] = {}  # by seed and number
+        """For each seed, the estimate of each candidate by its number, on all rows that the seed's folds held out. Ties
+        go to the first candidate. Costs are on the scale of the policy that is kept."""
+        held_out: dict[tuple[int, int], list[Any]] = {}  # by seed and candidate number
         for candidate, result in zip(candidates, results, strict=True):
             if result.held_out is not None:
                 held_out.setdefault((candidate.fold.seed, candidate.number), []).append(result.held_out)
@@ -177,7 +178,7 @@ class TrainingRun:
         estimates: dict[int, dict[int, float]] = {}
         for (seed, number), parts in held_out.items():
             estimate = selector(np.concatenate(parts, axis=1), scales[seed], tried)
-            estimates.setdefault(seed, {})[number] = estimate if estimate > -math.inf else -math.inf  # also NaN
+            estimates.setdefault(seed, {})[number] = estimate if estimate > -math.inf else -math.inf  # NaN too
         usable = [seed for seed, by_number in estimates.items() if max(by_number.values()) > -math.inf]
         if len(usable) < len(self.settings.seed_list):
             raise SettingError(
@@ -194,7 +195,8 @@ class TrainingRun:
         spec: NetworkSpec,
         device: torch.device,
     ) -> Act:
-        """How a policy acts: as given, or as its policies of the folds do best on what they have not learned from."""
+        """How a policy acts: as given, or whichever way is best for its fold policies on rows that they were not
+        trained on."""
         if not self.settings.chooses_act:
             return self.settings.given_act
         same = (candidate.fold.seed, candidate.number)
@@ -209,7 +211,7 @@ class TrainingRun:
     # --- data, model and lineage ---
 
     def data(self, streamed: bool | None) -> TrainingData:
-        """`streamed`: as the checkpoint says; None: to be decided now."""
+        """`streamed`: as recorded in the checkpoint; None: decide now."""
         columns = (*_COLUMNS, "pi0") if PI0 in self.settings.regulariser_term.needs else _COLUMNS
         if "pi0" in columns and not self.log.spec.has("pi0"):
             raise ContractError(
@@ -236,7 +238,8 @@ class TrainingRun:
         )
 
     def weigh_known(self, data: TrainingData, run: Run) -> None:
-        """With --missing-model, weight known rows; without, warn if feedback is missing by context or action."""
+        """With --missing-model, weight known rows; without it, warn if missing feedback depends on context or
+        action."""
         contrast = data.take_contrast()
         known = contrast.rows.rows.known
         if known.all() or not known.any():
@@ -253,12 +256,13 @@ class TrainingRun:
         return NetworkSpec(settings.model, log_spec.context, log_spec.actions, hidden, settings.width)
 
     def _suited(self, data: TrainingData) -> TrainSettings:
-        """The settings with the defaults that follow from the log. Only gradients have any."""
+        """The settings with the defaults that depend on the log filled in. Only gradient learners have such
+        defaults."""
         is_gradient = self.settings.learner == GRADIENT_LEARNER
         return settings_for(self.settings, self.spec, data.statistics) if is_gradient else self.settings
 
     def identity(self) -> Step:
-        """What a checkpoint must share with the run: all that the policies depend on."""
+        """What a checkpoint must have in common with the run: everything that the policies depend on."""
         settings = {**recorded(self.settings), **self.log.recorded_names}
         if self.stream != "auto":
             settings["stream"] = self.stream
@@ -294,7 +298,7 @@ class TrainingRun:
         )
 
     def _asked(self, candidate: Candidate, alone: dict[str, Any]) -> dict[str, Any]:
-        """The settings as requested, where the lineage records the resulting value: grids from which one value was
+        """The settings as requested, if the lineage records a value derived from them: grids from which one value was
         selected, and words such as `auto` that became numbers. Runs are repetitions if these agree."""
         settings, texts = self.settings, recorded(self.settings)
         is_selected = settings.select is not None
@@ -358,10 +362,10 @@ class TrainingRun:
             mismatch = f"its model is {given}, not {wanted}"
         if mismatch is not None:
             raise ContractError(f"{prior.name} is no prior for {self.log.name}: {mismatch}")
-        network_from(spec, prior.policy.tensors, prior.name)  # every tensor as the model has it
+        network_from(spec, prior.policy.tensors, prior.name)  # checks that every tensor matches the model
 
     def _check_fold(self, data: TrainingData, fold: Fold) -> None:
-        """Rows are held out at random. If there are few, it may be none or all of them."""
+        """Rows are held out at random. If there are few rows, none or all of them may be held out."""
         known, learned = len(data.statistics.known.c), data.statistics.learned_count(fold)
         check_rules(
             (
@@ -378,7 +382,7 @@ class TrainingRun:
 
 
 def _searched(estimates: Mapping[int, float], values: Mapping[int, Values]) -> tuple[tuple[Values, float | None], ...]:
-    """The hyperparameters of each candidate with its estimate; None if no held-out row has any weight."""
+    """The hyperparameters of each candidate and its estimate; None if no held-out row has any weight."""
     return tuple((values[n], estimate if math.isfinite(estimate) else None) for n, estimate in estimates.items())
 
 
@@ -390,7 +394,7 @@ def _described(spec: NetworkSpec) -> str:
 
 
 class TrainingJob(Protocol):
-    """What a command trains: one method, or `auto`."""
+    """A job of the train command: one method, or `auto`."""
 
     @property
     def prior(self) -> LoadedPolicy | None: ...
@@ -434,7 +438,7 @@ def train_with_checkpoint(
 def write_curves(
     trained: Sequence[TrainedPolicy], names: Sequence[str], settings: TrainSettings, target: str, *, force: bool
 ) -> None:
-    """The learning curves as a history file."""
+    """Write the learning curves as a history file."""
     rows = [
         HistoryRow(name, settings.name, policy.seed, recorded, epoch, quantity, value)
         for policy, name in zip(trained, names, strict=True)
@@ -445,7 +449,8 @@ def write_curves(
 
 
 def write_comparison(trained: Sequence[TrainedPolicy], target: str, *, force: bool) -> None:
-    """The comparisons of `auto` as a scores file: one score per candidate and seed, and the logging policy's."""
+    """Write the comparisons of `auto` as a scores file: one score per candidate and seed, and one for the logging
+    policy."""
     scores = [
         _comparison_score(policy, choice, row)
         for policy in trained
@@ -458,7 +463,7 @@ def write_comparison(trained: Sequence[TrainedPolicy], target: str, *, force: bo
 def _comparison_score(trained: TrainedPolicy, choice: Choice, row: dict[str, Any]) -> Score:
     policy, log = trained.policy, trained.policy.lineage.inputs[0]
     settings = dict(choice.settings.get(row["candidate"], {}))
-    if settings:  # as evaluate writes them
+    if settings:  # in the same form as evaluate
         settings |= {"select-on": None, "act": None if settings["act"] == PLAIN.text else settings["act"]}
     data = data_settings(policy.lineage)
     if settings:

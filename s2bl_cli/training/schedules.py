@@ -1,9 +1,9 @@
-"""Learning-rate schedules: the factor at a step. Numbers in, a number out."""
+"""Learning-rate schedules: each returns the factor of the learning rate at a step."""
 
 import math
 
-STEP_EPOCHS = 25  # the paper's: halved every 25 epochs
-_WARM_UP = 0.3  # of a one-cycle's steps
+STEP_EPOCHS = 25  # as in the paper: halved every 25 epochs
+_WARM_UP = 0.3  # fraction of the steps of one-cycle
 _START, _END = 1 / 25, 1e-4
 
 
@@ -13,7 +13,7 @@ def constant(step: int, steps: int, steps_per_epoch: int) -> float:
 
 
 def halved(step: int, steps: int, steps_per_epoch: int) -> float:
-    """½ after every 25 epochs, as in the paper."""
+    """Halved every 25 epochs, as in the paper."""
     return float(0.5 ** (step // (STEP_EPOCHS * steps_per_epoch)))
 
 

@@ -39,8 +39,8 @@ _WHOLE_SEED = Between(0, 2**32 - 1)
 _MOST_POLICIES = 10_000
 
 
-# What each preset fills in where no flag says otherwise. `deep`: with a resnet. What `s2bl` leaves open, the steps and
-# the learning rate, follows from the log (steps.py).
+# The values that each preset fills in unless an option sets them. `deep`: with a resnet. `s2bl` leaves the steps and
+# the learning rate open; they depend on the log (steps.py).
 _PRESETS: dict[str, dict[str, Any]] = {
     "s2bl": {"optimizer": "adam", "schedule": "cosine", "sampling": "paired"},
     "paper": {"epochs": 60, "lr": 0.0005, "optimizer": "sgd", "schedule": "step", "sampling": "mixed"},
@@ -78,10 +78,11 @@ def _names_by_text(texts: dict[str, str]) -> dict[str, list[str]]:
 
 @dataclass(frozen=True)
 class TrainSettings:
-    """Which objective, which model, how long, and how to choose among several.
+    """The objective, the model, how long to train, and how to select among several policies.
 
-    What is not given and has a default is filled in when the settings are made; in the types below it is never None.
-    Defaults that follow from the log, of the steps and the learning rate, are filled in by `steps.settings_for`.
+    Values that are not given but have a default are filled in when the settings are created, so in the types below they
+    are never None. The defaults of the steps and the learning rate depend on the log; `steps.settings_for` fills them
+    in.
     """
 
     method: str | None = setting(
@@ -232,7 +233,7 @@ class TrainSettings:
 
     @classmethod
     def from_options(cls, **options: Any) -> "TrainSettings":
-        """Of the command, whose default method is `auto`."""
+        """The settings from the command's options. The command's default method is `auto`."""
         if not any(options[name] for name in ("method", "risk", "reg")) and options["preset"] != "paper":
             options["method"] = AUTO_METHOD
         return cls(**options)
@@ -258,7 +259,7 @@ class TrainSettings:
 
     def _set(self, **values: Any) -> None:
         for name, value in values.items():
-            object.__setattr__(self, name, value)  # the instance is frozen once it is made
+            object.__setattr__(self, name, value)  # the instance is frozen after creation
 
     def _method_faults(self) -> list[str]:
         if self.method is None:
@@ -274,7 +275,7 @@ class TrainSettings:
         ]
 
     def _hyperparameter_faults(self) -> list[str]:
-        """Hyperparameters that the objective does not have are rejected; of `auto`, those that no candidate has."""
+        """Reject hyperparameters that the objective does not have or, with `auto`, that no candidate has."""
         declared, known = self.declared, declared_hyperparameters()
         if self.chooses_method:
             candidates = [TrainSettings(name) for name in self.compared if name in METHODS and name != AUTO_METHOD]
@@ -295,7 +296,7 @@ class TrainSettings:
         return faults
 
     def _part_faults(self) -> list[str]:
-        """Options that the objective does not use are rejected."""
+        """Reject options that the objective does not use."""
         needs = (*self.risk_term.needs, *self.regulariser_term.needs)
         exact = [name for name in REGULARISERS.names if REGULARISERS.load(name).exact is not None]
         uses_model = FILLED_COSTS in needs or REWARD_WEIGHT in needs
@@ -321,7 +322,7 @@ class TrainSettings:
         self._set(reg_rows=(self.reg_rows or by_default) if self.regulariser_term.needs else "all")  # none sees no rows
 
     def _fill_in_rest(self) -> None:
-        """The other defaults spelled out, as a lineage keeps them."""
+        """Fill in the other defaults explicitly, as a lineage stores them."""
         cost_model = self.regulariser_term.cost_model or self.risk_term.cost_model
         given = {name: self.hyperparameters.get(name, h.default_text) for name, h in self.declared.items()}
         unused = [name for name, h in self.declared.items() if h.requires is not None and given[h.requires] is None]
@@ -443,7 +444,7 @@ class TrainSettings:
 
     @property
     def _method(self) -> Method:
-        """The given one; without it, the default one, whose parts stand in for what is not given."""
+        """The given method, or the default method, whose parts replace those that are not given."""
         return METHODS[self.method or DEFAULT_METHOD]
 
     @property
@@ -485,12 +486,12 @@ class TrainSettings:
 
     @property
     def sees_feedback(self) -> bool:
-        """Whether training or selection does."""
+        """Whether training or selection uses feedback."""
         return self.uses_feedback or bool(self.held_share) or self.folds is not None
 
     @property
     def name(self) -> str:
-        """The method in file names and tables."""
+        """The name of the method in file names and tables."""
         return self.method or method_name(self.risk, self.reg, self.reg_rows, deep=self.deep)
 
     @property
@@ -499,7 +500,7 @@ class TrainSettings:
 
     @property
     def held_share(self) -> float:
-        """Fraction of the known rows held out; 0 with folds, which hold out none in the end."""
+        """Fraction of the known rows held out; 0 with folds, where the final policy learns from all of them."""
         holds_out = self.select is not None or self.patience is not None or self.chooses_act
         by_default = 0.1 if self.folds is None and holds_out else 0.0
         return by_default if self.holdout is None else self.holdout
@@ -510,7 +511,7 @@ class TrainSettings:
 
     @property
     def given_act(self) -> Act:
-        """How the policy acts, by default as its method says; the softmax if it is chosen afterwards."""
+        """How the policy acts: by default, as its method does; the softmax if this is chosen after training."""
         if self.act is None:
             return self._method.act
         return PLAIN if self.chooses_act else parse_act(self.act, more=f" or {AUTO}")
@@ -525,7 +526,7 @@ class TrainSettings:
 
     @property
     def selection_nu(self) -> float:
-        """ν of the estimates to select by: the same for all candidates, so that a grid of ν is compared fairly."""
+        """ν for the selection estimates: the same for all candidates, so that a grid of ν is compared fairly."""
         given = self.points.get(NU.name, ())
         return float(given[0] or 0.0) if len(given) == 1 else float(NU.default or 0.0)
 
@@ -534,7 +535,7 @@ class TrainSettings:
         return None if self.reward_range == KNOWN_RANGE else low_and_high("reward_range", self.reward_range)
 
     def step_work(self, features: int, actions: int) -> float:
-        """Multiplications of a step's forward pass, for choosing threads."""
+        """Number of multiplications in a step's forward pass, for choosing the number of threads."""
         if self.deep:
             return math.inf
         sizes = (features, *parse_hidden(self.model or "mlp", self.hidden), actions)
@@ -543,17 +544,17 @@ class TrainSettings:
 
 
 def default_select_on(act: Act) -> str:
-    """What candidates are selected by if policies act so."""
+    """What candidates are selected by if policies act this way."""
     return {PLAIN: "sampled", GREEDY: "argmax"}.get(act, "act")
 
 
 def broken_rules(*rules: tuple[object, str]) -> list[str]:
-    """The messages of the rules that are broken."""
+    """The messages of all broken rules."""
     return [message for is_broken, message in rules if is_broken]
 
 
 def check_rules(*rules: tuple[object, str], error: Callable[[str], Exception] = SettingError) -> None:
-    """Raise an error of the messages of all rules that are broken."""
+    """Raise an error with the messages of all broken rules."""
     if messages := broken_rules(*rules):
         raise error("; ".join(messages))
 

@@ -1,4 +1,4 @@
-"""How long a run trains: its steps, the epochs in which they are counted, and the defaults that suit a log."""
+"""How long a run trains: its number of steps, the epochs that divide them, and the defaults that suit a log."""
 
 from dataclasses import replace
 from typing import NamedTuple
@@ -8,15 +8,15 @@ from s2bl_cli.training.data import Statistics
 from s2bl_cli.training.settings import TrainSettings
 
 EPOCHS_OF_STEPS = 20  # of a run with --steps
-_PASSES = 10  # over the known rows, at least
-_MOST_PASSES = 20  # over the known rows, if the regulariser sees no others: after more, it overfits
+_PASSES = 10  # minimum number of passes over the known rows
+_MOST_PASSES = 20  # maximum number of passes if the regulariser sees only the known rows: it overfits after more
 _LEAST_STEPS_ON_KNOWN = 200
-_LR, _FEATURES = 0.001, 784  # the learning rate of a linear policy with so many features
+_LR, _FEATURES = 0.001, 784  # the learning rate of a linear policy with this number of features
 _MOST_LR = 0.03
 
 
 class Steps(NamedTuple):
-    """The steps of a run. Curves, patience and checkpoints go by epochs; the last one may be shorter."""
+    """The steps of a run. Curves, patience and checkpoints count in epochs, the last of which may be shorter."""
 
     total: int
     per_epoch: int
@@ -30,7 +30,7 @@ class Steps(NamedTuple):
 
 
 def steps_per_pass(rows: int, batch_size: int) -> int:
-    """Full batches over so many rows, at least one."""
+    """Number of full batches in this number of rows, at least one."""
     return max(1, rows // batch_size)
 
 
@@ -43,8 +43,8 @@ def steps_of(settings: TrainSettings, rows: int) -> Steps:
 
 
 def default_steps(settings: TrainSettings, known: int) -> int:
-    """By the objective and the number of known rows: rows without feedback must not change how long the others are
-    learned from."""
+    """Depends on the objective and the number of known rows. Rows without feedback must not change how long the policy
+    learns from the others."""
     steps = max(settings.regulariser_term.least_steps, _PASSES * known // settings.batch_size)
     if settings.reg_rows == "known" and settings.regulariser_term.sees_rows:
         steps = min(steps, max(_LEAST_STEPS_ON_KNOWN, _MOST_PASSES * known // settings.batch_size))
@@ -52,15 +52,16 @@ def default_steps(settings: TrainSettings, known: int) -> int:
 
 
 def default_lr(spec: NetworkSpec) -> float:
-    """A step of Adam moves every weight by the learning rate, so with more features it moves a logit of a linear policy
-    further: by √features if they are independent, by as many times if they are alike. The power is in between."""
+    """A step of Adam changes every weight by the learning rate, so the more features there are, the more it changes a
+    logit of a linear policy: by a factor of √features if they are independent, and of the number of features if they
+    are alike. The exponent is in between."""
     if spec.model != "linear":
         return _LR
     return min(_MOST_LR, float(f"{_LR * (_FEATURES / spec.context.features) ** 0.75:.2g}"))
 
 
 def settings_for(settings: TrainSettings, spec: NetworkSpec, statistics: Statistics) -> TrainSettings:
-    """With the steps and the learning rate that suit the log, where none are given."""
+    """The settings with the steps and the learning rate that suit the log, if none are given."""
     steps = settings.steps
     if steps is None and settings.epochs is None:
         steps = default_steps(settings, len(statistics.known.c))

@@ -1,6 +1,6 @@
-"""Predictions on held-out rows, estimates to select by, learning curves, and early stopping.
+"""Predictions on held-out rows, estimates for selection, learning curves, and early stopping.
 
-The estimates are numpy on a few numbers per row; `s2bl evaluate` has the same estimators with intervals.
+The estimates use numpy on a few numbers per row; `s2bl evaluate` has the same estimators with intervals.
 """
 
 import math
@@ -26,18 +26,18 @@ from s2bl_cli.training.cost_scale import RAW, CostScale
 from s2bl_cli.training.data import TrainRows
 from s2bl_cli.training.loop import Metrics
 
-DELTA = 0.05  # of the lower bound, shared by the policies that are tried
+DELTA = 0.05  # of the lower bound, divided among the policies that are tried
 _ROWS_AT_ONCE = 4096
 _CELLS_AT_ONCE = 1 << 24  # rows × policies × actions: 64 MB
 
 
 class HeldOut(NamedTuple):
-    """Predictions of one policy on the held-out rows, the columns of `Result.held_out`: all (rows,)."""
+    """Predictions of one policy on the held-out rows, the columns of `Result.held_out`; all are (rows,)."""
 
     weight: Floats  # π(a|x)/max(ν, p)
-    cost: Floats  # in the unit of the log, as the next two
-    model_value: Floats  # Σ_a π(a|x) q̂(x, a), the cost that a model expects of the policy; NaN without a model
-    model_logged: Floats  # q̂(x, a) of the logged action; NaN without a model
+    cost: Floats  # in the unit of the log, like the next two
+    model_value: Floats  # Σ_a π(a|x) q̂(x, a), the policy's expected cost under a model; NaN without a model
+    model_logged: Floats  # q̂(x, a) for the logged action; NaN without a model
     o: Floats  # 1/P(known | x, a), or 1
 
 
@@ -45,14 +45,14 @@ class HeldOut(NamedTuple):
 class Selector:
     """An estimate, and what it needs."""
 
-    estimate: Callable[[HeldOut, float], float]  # from scaled costs, o of mean 1, and the δ of a bound
+    estimate: Callable[[HeldOut, float], float]  # from scaled costs, o with mean 1, and the δ of a bound
     needs_model: bool = False
-    largest_cost: float = math.inf  # costs above it are refused
+    largest_cost: float = math.inf  # larger costs are rejected
 
     def __call__(self, held_out: Floats | None, scale: CostScale = RAW, tried: int = 1) -> float:
         """The estimate in the unit of the log's rewards, from the columns of `HeldOut`. −∞ if no rows are held out.
 
-        `tried`: the number of policies of which the best is selected, which a bound allows for.
+        `tried`: the number of policies from which the best is selected, which a bound accounts for.
         """
         if held_out is None or not held_out.size:
             return -math.inf
@@ -64,7 +64,7 @@ class Selector:
 
 
 def snips(held_out: HeldOut, delta: float) -> float:
-    """−Σ ocw/Σ ow. A policy that gives the held-out actions no weight at all is the worst."""
+    """−Σ ocw/Σ ow. A policy that gives no weight to any held-out action is the worst."""
     weight = held_out.o * held_out.weight
     total = float(weight.sum())
     return -float((held_out.cost * weight).sum()) / total if total > 0 else -math.inf
@@ -82,7 +82,7 @@ def dr(held_out: HeldOut, delta: float) -> float:
 
 
 def ls_bound(held_out: HeldOut, delta: float) -> float:
-    """The lower bound (exp(λV − ln(1/δ)/n) − 1)/λ of the logarithmic smoothing V, λ = 1/√n, weights ow; costs ≤ 0."""
+    """The lower bound (exp(λV − ln(1/δ)/n) − 1)/λ of logarithmic smoothing V, λ = 1/√n, with weights ow; costs ≤ 0."""
     rows = len(held_out.cost)
     lam = 1 / math.sqrt(rows)
     value = float(np.log1p(lam * held_out.o * held_out.weight * np.maximum(-held_out.cost, 0)).mean()) / lam
@@ -103,7 +103,7 @@ class HeldOutPredictions:
 
     rows: Callable[[], Iterator[Rows]]
     nu: float
-    models: Sequence[RewardModel]  # one per fold, for selectors that need one; else none
+    models: Sequence[RewardModel]  # one per fold, for selectors that need one; otherwise empty
     act: Act
     actions: int
 
@@ -114,8 +114,8 @@ class HeldOutPredictions:
 
     @torch.no_grad()
     def _columns(self, policies: TrainablePolicies, rows: Rows) -> list[Floats]:
-        """Of a part of the rows."""
-        # All folds are predicted at once. The shorter ones are padded with the part's first row, and cut again.
+        """The columns for a part of the rows."""
+        # All folds are predicted at once. Shorter ones are padded with the part's first row, and trimmed afterwards.
         index = pad_sequence(list(rows.held_out), batch_first=True)  # (G, rows)
         expected = self._expected_costs(rows, index)
         columns = [rows.p.new_empty(*policies.shape, len(HeldOut._fields), 0)]
@@ -130,7 +130,7 @@ class HeldOutPredictions:
             costs = expected[:, None, start : start + at_once].expand_as(pi)
             chosen = action.transpose(2, 3).expand(-1, pi.shape[1], -1, 1)
             weight = pi.gather(-1, chosen).squeeze(-1) / rows.p[part].unsqueeze(1).clamp(min=self.nu)
-            # The true costs, not those that a cost model filled in: held-out rows have theirs.
+            # The true costs, not those filled in by a cost model: held-out rows have known costs.
             cost = rows.true_cost[part].unsqueeze(1).expand_as(weight)
             o = torch.ones_like(weight) if rows.o is None else rows.o[part].unsqueeze(1).expand_as(weight)
             of_model = (pi * costs).sum(-1), costs.gather(-1, chosen).squeeze(-1)
@@ -139,7 +139,8 @@ class HeldOutPredictions:
         return [whole[g, :, :, : len(held_out)] for g, held_out in enumerate(rows.held_out)]
 
     def _expected_costs(self, rows: Rows, index: Tensor) -> Tensor:
-        """q̂ of the held-out rows, by models that have not seen their feedback: (G, rows, actions). NaN without one."""
+        """q̂ of the held-out rows, from models that have not seen their feedback: (G, rows, actions). NaN without a
+        model."""
         if not self.models:
             return rows.p.new_full((1, 1, 1), math.nan).expand(*index.shape, self.actions)
         contexts = (rows.context[of_fold].cpu().numpy() for of_fold in index)
@@ -158,7 +159,7 @@ def fold_models(known: TrainRows, folds: Sequence[Fold], actions: int, device: t
 
 
 class Tracker:
-    """Follows the policies of a stack in training: their curves, and with patience the best epoch of each."""
+    """Tracks a stack of policies in training: their curves and, with patience, the best epoch of each."""
 
     def __init__(
         self,
@@ -179,7 +180,7 @@ class Tracker:
         }
 
     def in_patience(self, epoch: int) -> list[tuple[int, int, Result]]:
-        """The policies, by place, that would still be in training after this epoch if they were alone."""
+        """The policies, with their positions, that would still be training after this epoch if they were alone."""
         results = [(g, c, self.results[candidate.key]) for (g, c), candidate in self._places.items()]
         return [(g, c, result) for g, c, result in results if epoch - result.best_epoch < self._patience]
 
@@ -200,7 +201,7 @@ class Tracker:
                 result.held_out, result.best_epoch = predicted[g][c], epoch
 
     def finished(self, epoch: int, policies: TrainablePolicies) -> Iterator[tuple[Candidate, Result]]:
-        """The results of the current policies, or with patience of the best epoch of each."""
+        """The results of the current policies or, with patience, of the best epoch of each."""
         predicted = None if self._predictions is None else self._predictions(policies)
         state = policies.state()
         for (g, c), candidate in self._places.items():

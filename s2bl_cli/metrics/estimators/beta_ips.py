@@ -11,7 +11,7 @@ import numpy as np
 
 from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, Values, estimator
 
-_TINY = 1e-12  # below, all weights are 1 and β does not matter
+_TINY = 1e-12  # below this, all weights are 1 and β does not matter
 
 
 def _of_means(reward: Values, weight: Values, weighted: Values, variation: Values) -> Values:

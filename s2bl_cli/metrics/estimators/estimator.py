@@ -22,8 +22,8 @@ def estimator(
     needs_model: bool = False,
     scaled: bool = False,
 ) -> Metric:
-    """With `scaled`, the terms are computed of rewards that are scaled to [0, 1] by their range, and the estimate, its
-    standard error and its bound are mapped back: the result is the same in every unit of the rewards."""
+    """With `scaled`, the terms are computed from rewards scaled to [0, 1] by their range. The estimate, its standard
+    error and its bound are then mapped back, so the result is the same for every unit of the rewards."""
 
     def compute(policy: ScoredPolicy) -> Iterable[Estimate]:
         rows, everything, observed = policy.known_rows, policy.predicted_rows, policy.sample.observed
@@ -60,8 +60,8 @@ def _mapped_back(terms: Terms, low: float, span: float) -> Terms:
 
 
 def _with_range_note(terms: Terms, rows: KnownRows) -> Terms:
-    """A bound is a guarantee only if the range of the rewards was known before the rows: without a declared range there
-    is none."""
+    """A bound is a guarantee only if the range of the rewards was known before seeing the rows, so there is none
+    without a declared range."""
     if terms.width is None and terms.lower_bound is None:
         return terms
     if rows.declared_range is not None:

@@ -17,7 +17,7 @@ from s2bl_cli.metrics.estimators.estimator import KnownRows, Terms, estimator
 def terms(rows: KnownRows) -> Terms:
     lam = -(rows.tuning.n**-0.75)
 
-    # With expm1 and log1p, because λ w r is small and 1 + λ w r would lose its digits.
+    # With expm1 and log1p, because λ w r is small and 1 + λ w r would lose precision.
     return Terms([np.expm1(lam * rows.w * rows.r)], lambda mean: np.log1p(mean) / lam)
 
 

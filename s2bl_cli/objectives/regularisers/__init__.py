@@ -1,1 +1,1 @@
-"""Feedback-free regularisers, one file each: a batch of rows in, a term out. None of them sees a cost."""
+"""Feedback-free regularisers, one file each: a function from a batch of rows to a term. None of them sees a cost."""

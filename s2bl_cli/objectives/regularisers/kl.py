@@ -9,7 +9,7 @@ def kl(batch: AnyBatch, h: Numbers) -> Term:
 
     Estimated on a batch as the mean of (N/m_a)·(the term), which is unbiased because m_a is counted over the
     whole log.
-    Limits: 0 where π_θ equals max(ν, p) on every logged row.
+    Limits: 0 if π_θ equals max(ν, p) on every logged row.
     Source: the paper, eq. (CRM regularize by KL), truncated as in its KL-S2BL algorithm.
     """
     pi = batch.log_pi.exp() * batch.action_weight
@@ -18,9 +18,9 @@ def kl(batch: AnyBatch, h: Numbers) -> Term:
 
 
 def kl_exact(batch: AnyBatch, h: Numbers) -> Term:
-    """mean over rows of Σ_a π_θ(a|xᵢ) log(π_θ(a|xᵢ) / max(ν, π₀(a|xᵢ))), where the log stores π₀.
+    """mean over rows of Σ_a π_θ(a|xᵢ) log(π_θ(a|xᵢ) / max(ν, π₀(a|xᵢ))), if the log stores π₀.
 
-    Limits: 0 where π_θ = π₀ ≥ ν. With the risk, its optimum over all policies is π ∝ π₀·exp(−c/λ).
+    Limits: 0 if π_θ = π₀ ≥ ν. With the risk, its optimum over all policies is π ∝ π₀·exp(−c/λ).
     """
     nu = h.nu if isinstance(h.nu, float | int) else h.nu.unsqueeze(-1)  # (…, 1, 1)
     pi = batch.log_policy.exp()
@@ -28,8 +28,8 @@ def kl_exact(batch: AnyBatch, h: Numbers) -> Term:
     return batch.policy_term(terms.sum(-1), slope=terms + pi)
 
 
-# λ is small because the per-action estimate is least at π = p/e: a large λ drives the logged actions' probabilities
-# down instead of towards the logging policy.
+# λ is small because the per-action estimate has its minimum at π = p/e: a large λ pushes the probabilities of the
+# logged actions down instead of towards the logging policy.
 REGULARISER = Regulariser(
     "Σ_a mean_a(π·log(π/max(ν,p)))",
     kl,

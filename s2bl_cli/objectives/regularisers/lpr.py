@@ -4,9 +4,9 @@ from s2bl_cli.objectives.terms import PRIOR, AnyBatch, Numbers, Regulariser, Ter
 
 
 def lpr(batch: AnyBatch, h: Numbers) -> Term:
-    """‖θ − θ₀‖², θ₀ the parameters of a policy fitted to the logged actions of the known rows, or of a given one.
+    """‖θ − θ₀‖², θ₀ the parameters of a given policy, or of one fitted to the logged actions of the known rows.
 
-    Limits: θ₀ = 0 is the L2 regularisation.
+    Limits: θ₀ = 0 is L2 regularisation.
     Source: London & Sandler 2019 (Bayesian CRM, the posterior's variance fixed).
     """
     return Term(

@@ -1,4 +1,4 @@
-"""Matched propensities: the squared distance of log-probabilities from those of the logging policy."""
+"""Propensity matching: the squared distance between the policy's log-probabilities and the logged ones."""
 
 from collections.abc import Mapping
 
@@ -10,20 +10,20 @@ from s2bl_cli.settings import Between
 def match(batch: AnyBatch, h: Numbers) -> Term:
     """mean over rows of mᵢ (log π_θ(aᵢ|xᵢ) − log pᵢ)², mᵢ = min(pᵢ^−β, 20 u)/u, u the mean of p^−β.
 
-    With β = 0 the rows count equally, so frequent actions are matched best; with β = 1 all actions are, because their
-    rows are as rare as they are weighted up.
-    Limits: 0 where π_θ equals p on every logged row. Its optimum over all policies is π₀ for any β, and it is reached
-    without noise: `wce` and `kl` see the logged actions as draws, `match` compares probabilities.
+    With β = 0 all rows count equally, so frequent actions are matched best. With β = 1 all actions are matched equally
+    well, because each row's weight offsets its rarity.
+    Limits: 0 if π_θ equals p on every logged row. Its optimum over all policies is π₀ for any β, and there is no
+    sampling noise: `wce` and `kl` see the logged actions as draws, while `match` compares probabilities.
     Source: this project (docs/mathematics.md).
     """
     weight = (batch.p**-h.balance / h.balance_unit).clamp(max=_LARGEST_WEIGHT)
     error = batch.log_pi - batch.p.log()
-    clipped = error.clamp(-_LARGEST_ERROR, _LARGEST_ERROR)  # beyond it, linear: a square could be infinite
+    clipped = error.clamp(-_LARGEST_ERROR, _LARGEST_ERROR)  # linear beyond this, because a square could overflow
     return batch.term(weight * clipped * (2 * error - clipped), slope=2 * weight * clipped)
 
 
 _LARGEST_ERROR = 50.0
-_LARGEST_WEIGHT = 20.0  # of a row: a tiny propensity would drown the others
+_LARGEST_WEIGHT = 20.0  # per row: otherwise a tiny propensity would dominate the others
 
 
 def _unit(values: Values, mean: MeanOfPropensities) -> Mapping[str, float]:

@@ -12,25 +12,24 @@ from s2bl_cli.settings import Between
 def wce(batch: AnyBatch, h: Numbers) -> Term:
     """L̂_WCE(π_θ) = Σ_a (1/m_a) Σ_{i: aᵢ=a} −pᵢ log π_θ(aᵢ|xᵢ).
 
-    Estimated on a batch as the mean of (N/m_a)·(−pᵢ log π_θ(aᵢ|xᵢ)), which is unbiased because m_a is
-    counted over the whole log. It is the paper's reverse KL estimate less the constant Σ p log p, so ν does
-    not enter.
+    Estimated on a batch as the mean of (N/m_a)·(−pᵢ log π_θ(aᵢ|xᵢ)), which is unbiased because m_a is counted over the
+    whole log. It equals the paper's reverse KL estimate minus the constant Σ p log p, so it does not depend on ν.
     Sharpened (β given): Σᵢ min(pᵢ, cap)^β (−log π_θ(aᵢ|xᵢ)) / Σᵢ min(pᵢ, cap)^β.
-    Limits: its optimum over all policies is π ∝ π₀²/(marginal of a): it sharpens the logging policy. Sharpened,
-    below the cap, π ∝ π₀^{1+β}; β = 0 is plain cross-entropy with the logged actions; β = 1 is the paper's up to
-    a constant where all actions were logged equally often.
+    Limits: its optimum over all policies is π ∝ π₀²/(marginal of a): it sharpens the logging policy. Sharpened, below
+    the cap, π ∝ π₀^{1+β}; β = 0 is plain cross-entropy with the logged actions; β = 1 is the paper's up to a constant
+    if all actions were logged equally often.
     Source: the paper, eq. (rkl final estim); sharpening: this project (docs/mathematics.md).
     """
     if h.sharpen is None:
         slope = batch.action_weight * -batch.p
     else:
-        # Relative to the unit before the power is taken: 0.1^40 is beyond float32, 1^40 is not.
+        # Divided by the unit before raising to the power: 0.1^40 underflows float32, 1^40 does not.
         slope = -((batch.p.clamp(max=h.cap) / h.sharpen_unit) ** h.sharpen)
     return batch.term(batch.log_pi * slope, slope=slope)
 
 
 def wce_exact(batch: AnyBatch, h: Numbers) -> Term:
-    """mean over rows of Σ_a −π₀(a|xᵢ) log π_θ(a|xᵢ): KL(π₀‖π_θ) less its constant, where the log stores π₀.
+    """mean over rows of Σ_a −π₀(a|xᵢ) log π_θ(a|xᵢ): KL(π₀‖π_θ) minus its constant, if the log stores π₀.
 
     Limits: its optimum over all policies is π₀ itself.
     """
@@ -38,7 +37,7 @@ def wce_exact(batch: AnyBatch, h: Numbers) -> Term:
 
 
 def _sharpen_unit(values: Values, mean: MeanOfPropensities) -> Mapping[str, float]:
-    """The propensity of weight 1: (mean of min(p, cap)^β over the regularised rows)^(1/β)."""
+    """The propensity whose weight is 1: (mean of min(p, cap)^β over the regularised rows)^(1/β)."""
     beta, cap = values["sharpen"], values["cap"] or 1.0
     if not beta:
         return {"sharpen_unit": 1.0}
@@ -60,7 +59,7 @@ REGULARISER = Regulariser(
     wce,
     default_lam=1.0,
     hyperparameters=(SHARPEN, CAP),
-    least_steps=1000,  # it imitates drawn actions, and after more it overfits them
+    least_steps=1000,  # it imitates logged actions, and overfits them after more steps
     exact=Regulariser("mean(Σ_a −π₀·log π)", wce_exact, 1.0, needs=(LOG_POLICY, PI0)),
     derive=_sharpen_unit,
 )

@@ -1,1 +1,2 @@
-"""Risk estimators for training, one file each: a batch of known rows in, a term out. No torch is imported."""
+"""Risk estimators for training, one file each: a function from a batch of known rows to a term. Does not import
+torch."""

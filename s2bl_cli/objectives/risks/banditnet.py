@@ -6,15 +6,15 @@ from s2bl_cli.objectives.hyperparameters import NU, Costs, Hyperparameter
 from s2bl_cli.objectives.terms import KnownBatch, Numbers, Risk, Term
 from s2bl_cli.settings import Between
 
-# Of the range of the known costs, from the least: what `--translation auto` tries.
+# The values that `--translation auto` tries, as fractions of the range of the known costs, from the lowest.
 AUTO_TRANSLATIONS = (0.0, 0.2, 0.4, 0.6, 0.8, 0.9, 1.0)
 
 
 def banditnet(batch: KnownBatch, h: Numbers) -> Term:
     """mean over S of (cᵢ − t) π_θ(aᵢ|xᵢ)/max(ν, pᵢ), t the translation.
 
-    The t that suits best is found by trying several: a policy that is optimal for some t is optimal for
-    SNIPS = Σ cᵢwᵢ/Σ wᵢ under a constraint on the mean weight (Lagrange).
+    The best t is found by trying several: a policy that is optimal for some t is optimal for SNIPS = Σ cᵢwᵢ/Σ wᵢ under
+    a constraint on the mean weight (Lagrange).
     Domain: any finite costs and t.
     Limits: t = 0 is `tips`.
     Source: Joachims, Swaminathan & de Rijke 2018; SNIPS after Swaminathan & Joachims 2015.

@@ -8,7 +8,7 @@ from s2bl_cli.settings import Between
 def ix(batch: KnownBatch, h: Numbers) -> Term:
     """mean over S of cᵢ π_θ(aᵢ|xᵢ)/(pᵢ + γ), γ the smoothing, 1/(2√n) by default.
 
-    Domain: any finite costs, γ ≥ 0; pessimistic where costs are ≤ 0.
+    Domain: any finite costs, γ ≥ 0; pessimistic if costs are ≤ 0.
     Limits: γ = 0 is `ips`.
     Source: Neu 2015; for off-policy learning, Gabbianelli, Neu & Papini 2023.
     """

@@ -14,21 +14,22 @@ if TYPE_CHECKING:
 def lse(batch: KnownBatch, h: Numbers) -> "Tensor":
     """−(1/λ) ln mean over S of exp(λ wᵢ rᵢ), r = −c, w = π_θ/p, λ < 0 the smoothing, −0.1 by default.
 
-    On a batch the mean is that of the batch's rows with feedback, so the value is biased by O(1/rows). With weights,
-    it counts by their mean: a batch of all rows by its share of feedback, and not at all without any.
-    Domain: any finite costs; bounded where costs are ≤ 0.
+    On a batch, the mean is over the batch's rows with feedback, so the value is biased by O(1/rows). If rows have
+    weights, the value is multiplied by their mean: a batch of all rows counts by its share of feedback, and not at all
+    if it has none.
+    Domain: any finite costs; bounded if costs are ≤ 0.
     Limits: λ → 0 is `ips`.
     Source: Behnamnia et al. 2025 (arXiv 2506.06873).
     """
     exponent = h.smoothing * (batch.log_pi.exp() / batch.p) * -batch.c
-    if batch.weight is not None:  # rows without feedback are no candidates for the largest
+    if batch.weight is not None:  # rows without feedback must not count for the maximum
         exponent = exponent.masked_fill(batch.weight == 0, -math.inf)
     largest = exponent.detach().amax(-1, keepdim=True)
     largest = largest.masked_fill(largest == -math.inf, 0.0)
     share = batch.mean(exponent.new_ones(exponent.shape))  # (…) 1 without weights
-    # The largest is taken out, so that no exponential overflows.
+    # The maximum is factored out, so that no exponential overflows.
     mean = batch.mean((exponent - largest).exp()) / share.masked_fill(share == 0, 1.0)
-    # A batch of all rows may have none with feedback. The logarithm of 0 would end the run.
+    # A batch of all rows may have none with feedback. The logarithm of 0 would then break the run.
     log_mean = mean.masked_fill(mean == 0, 1.0).log() + largest.squeeze(-1)
     value: Tensor = (
         -share * log_mean / (h.smoothing if isinstance(h.smoothing, float | int) else h.smoothing.squeeze(-1))

@@ -1,4 +1,4 @@
-"""Pseudo-feedback ("Q-learning" in the paper): a cost model fills in what is missing."""
+"""Pseudo-feedback ("Q-learning" in the paper): a cost model fills in the missing costs."""
 
 from s2bl_cli.objectives.hyperparameters import NU
 from s2bl_cli.objectives.risks.tips import tips
@@ -6,11 +6,11 @@ from s2bl_cli.objectives.terms import FILLED_COSTS, LOG_PI, KnownBatch, Numbers,
 
 
 def pseudo(batch: KnownBatch, h: Numbers) -> Term:
-    """`tips` on all rows, the costs of the missing ones filled in by a model fitted on S.
+    """`tips` on all rows, with missing costs filled in by a model fitted on S.
 
-    The costs are filled in once, before the first step (`training/`); here the batch is of all rows, and its costs
-    are cᵢ where known and ĉ(xᵢ, aᵢ) where missing.
-    Limits: with all feedback known, `tips`.
+    The costs are filled in once, before the first step (`training/`). The batch here is drawn from all rows, and its
+    costs are cᵢ where known and ĉ(xᵢ, aᵢ) where missing.
+    Limits: `tips` if all feedback is known.
     Source: the paper, appendix "Direct approach: Q-learning approach".
     """
     return tips(batch, h)

@@ -9,7 +9,7 @@ def tips(batch: KnownBatch, h: Numbers) -> Term:
 
     Domain: any finite costs, ν ≥ 0, p in (0, 1].
     Limits: ν → 0 is the plain IPS estimator; ν = 1 is the mean of cᵢ π_θ(aᵢ|xᵢ).
-    Source: the paper's truncated IPS (§ Semi-supervised Batch Learning); truncation after Strehl et al. 2010.
+    Source: the paper's truncated IPS (§ Semi-supervised Batch Learning); truncation as in Strehl et al. 2010.
     """
     terms = batch.log_pi.exp() * (batch.c / batch.p.clamp(min=h.nu))
     return batch.term(terms, slope=terms)

@@ -1,4 +1,4 @@
-"""Where tasks run. An executor has `slots`, and starts, awaits and stops tasks; one file each."""
+"""Where tasks run. An executor has `slots`, and starts, awaits and stops tasks; one module per executor."""
 
 from typing import Protocol
 
@@ -7,15 +7,15 @@ from s2bl_cli.sweeping.worker import Outcome
 
 
 class Executor(Protocol):
-    """Runs tasks of a sweep, each in a process of its own."""
+    """Runs the tasks of a sweep, each in its own process."""
 
     def slots(self) -> int:
-        """How many tasks can run at a time, now."""
+        """How many tasks can currently run at the same time."""
 
     def start(self, task: Task) -> None: ...
 
     def wait(self, seconds: float) -> list[tuple[Task, Outcome]]:
-        """The tasks that have ended; at most so long if none has."""
+        """The tasks that have ended. Waits at most `seconds` if none has."""
 
     def stop(self) -> None:
-        """End all tasks. A training writes its checkpoint, where it can."""
+        """Stop all tasks. Training writes its checkpoint if it can."""

@@ -1,4 +1,4 @@
-"""Tasks on this machine, as many at a time as there are workers."""
+"""Runs tasks on this machine, as many at a time as there are workers."""
 
 import subprocess
 import threading
@@ -8,7 +8,7 @@ from s2bl_cli.sweeping.executors.process import run_request
 from s2bl_cli.sweeping.plan import Task
 from s2bl_cli.sweeping.worker import Outcome, encode_request
 
-_SECONDS_TO_STOP = 30.0  # for a training to write its checkpoint
+_SECONDS_TO_STOP = 30.0  # for training to write its checkpoint
 
 
 class LocalExecutor:
@@ -16,7 +16,7 @@ class LocalExecutor:
 
     def __init__(self, folder: str, workers: int, kept_open: tuple[int, ...] = ()) -> None:
         self._folder, self._workers, self._kept_open = folder, workers, kept_open
-        self._threads = ThreadPoolExecutor(workers)  # a thread waits for each process
+        self._threads = ThreadPoolExecutor(workers)  # one thread waits for each process
         self._tasks: dict[Future[Outcome], Task] = {}
         self._lock = threading.Lock()
         self._processes: list[subprocess.Popen[bytes]] = []

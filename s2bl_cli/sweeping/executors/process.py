@@ -21,10 +21,10 @@ def run_request(
     started: Callable[["subprocess.Popen[bytes]"], None] = lambda process: None,
     kept_open: tuple[int, ...] = (),
 ) -> Outcome:
-    """`started` gets the process; `kept_open` are files that it keeps open, such as a lock."""
+    """`started` receives the process; `kept_open` are files that it keeps open, such as a lock."""
     try:
         return _run(request, first_job, started, kept_open)
-    except OSError as error:  # the system has no room for another process
+    except OSError as error:  # the system cannot start another process
         return Outcome((), first_job, f"its process could not be started: {one_line(error.strerror or error)}")
 
 
@@ -35,7 +35,7 @@ def _run(
     kept_open: tuple[int, ...],
 ) -> Outcome:
     with tempfile.TemporaryFile() as errors:
-        # A session of its own: Ctrl-C reaches only the sweep, which then stops its processes in order.
+        # In its own session: Ctrl-C reaches only the sweep, which then stops its processes in an orderly way.
         process = subprocess.Popen(
             [sys.executable, "-m", _MODULE, request],
             stdin=subprocess.PIPE,
@@ -47,7 +47,7 @@ def _run(
         started(process)
         assert process.stdout is not None
         assert process.stdin is not None
-        with process.stdout, process.stdin:  # stdin stays open until the process ends: it is its sign of life
+        with process.stdout, process.stdin:  # stdin must stay open: the process exits when it closes
             line = process.stdout.read()
         code = process.wait()
         errors.seek(0)

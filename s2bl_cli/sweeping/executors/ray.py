@@ -1,7 +1,7 @@
-"""Tasks on a Ray cluster. All nodes must see the folder of the sweep, and the data, under the same path.
+"""Runs tasks on a Ray cluster. All nodes must see the sweep's folder and the data under the same path.
 
-A node that leaves takes its tasks with it: Ray runs them again on another, where what was finished is not repeated,
-because records are in the folder.
+If a node leaves the cluster, Ray reruns its tasks on another node. Finished jobs are not repeated, because their
+records are in the folder.
 """
 
 import socket
@@ -12,12 +12,12 @@ from s2bl_cli.sweeping.executors.process import run_request
 from s2bl_cli.sweeping.plan import Task
 from s2bl_cli.sweeping.worker import Outcome, encode_request
 
-_RETRIES = 5  # of a task whose node or process is gone
+_RETRIES = 5  # of a task whose node or process has died
 _SECONDS_TO_CONNECT = 5.0
 
 
 class RayExecutor:
-    """`threads` of each task are the cores that Ray reserves for it. `workers`: at most so many tasks at a time."""
+    """Ray reserves as many cores for each task as it has `threads`. `workers`: maximum number of parallel tasks."""
 
     def __init__(self, folder: str, address: str | None, threads: int, workers: int | None) -> None:
         self._ray = _connected(address)
@@ -27,7 +27,7 @@ class RayExecutor:
         self._tasks: dict[Any, Task] = {}
 
     def slots(self) -> int:
-        """Nodes may come and go."""
+        """Recomputed, because nodes may join and leave."""
         cores = int(self._ray.cluster_resources().get("CPU", 0)) // self._threads
         return max(1, cores if self._workers is None else min(cores, self._workers))
 
@@ -65,7 +65,7 @@ def _connected(address: str | None) -> Any:
 
 
 def _check_reachable(address: str | None) -> None:
-    """Try the port first: Ray would try for half a minute."""
+    """Check the port first: Ray would keep trying for half a minute."""
     host, _, port = (address or "").removeprefix("ray://").rpartition(":")
     if host and port.isdigit():
         try:
