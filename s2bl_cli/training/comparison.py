@@ -13,7 +13,7 @@ standard errors of the paired difference), the loss decides. A candidate without
 of these has one.
 
 The candidate was chosen for its high estimate, so that estimate is biased upward. The reported gain is cross-validated:
-for every fold, the choice is made again without the fold's rows, and the fold's rows estimate its gain.
+for every fold, the choice is made again without the values of the fold's rows, and these rows estimate its gain.
 """
 
 import math
@@ -61,28 +61,31 @@ class Comparison:
     fold: npt.NDArray[np.int64]  # (rows,)
     cluster: Clusters | None = None  # (rows,)
 
-    def choose(self, rows: Rows | None = None) -> int:
-        """The number of the best candidate, or LOGGING. Uses all rows by default."""
-        rows = np.ones(len(self.reward), bool) if rows is None else rows
+    def choose(self) -> int:
+        """The number of the best candidate, or LOGGING if its value is not higher than the logging policy's."""
+        best = self._best(np.ones(len(self.reward), bool))
+        return best if self.value(best).value > self.value(LOGGING).value else LOGGING
+
+    def _best(self, rows: Rows) -> int:
+        """By the values on these rows, and the losses in all folds. The losses are not about the values, so those of
+        the other rows do not bias the value there; and the choice is more stable."""
         values = [self._mean(candidate.scores, rows) for candidate in self.candidates]
         best = max(range(len(values)), key=lambda number: values[number].value)
         gaps = [difference(values[best], value) for value in values]
         near = [number for number, gap in enumerate(gaps) if gap.value <= _NEAR * (gap.stderr or 0.0)]
-        folds = np.unique(self.fold[rows])
-        losses = {number: loss[folds].mean() for number in near if (loss := self.candidates[number].loss) is not None}
-        chosen = min(losses, key=lambda number: losses[number]) if losses else best
-        return chosen if values[chosen].value > self._mean(self.reward, rows).value else LOGGING
+        losses = {number: loss.mean() for number in near if (loss := self.candidates[number].loss) is not None}
+        return min(losses, key=lambda number: losses[number]) if losses else best
 
     def value(self, number: int) -> Estimate:
         return self._mean(self._scores(number))
 
     @cached_property
     def gain(self) -> Estimate:
-        """The gain of the choice over the logging policy, on rows that were not used to make the choice."""
+        """The gain of the choice over the logging policy, on rows whose values were not used to make the choice."""
         scores = self.reward.copy()
-        for fold in np.unique(self.fold):
+        for fold in np.unique(self.fold) if self.choose() != LOGGING else ():
             inside = self.fold == fold
-            scores[inside] = self._scores(self.choose(~inside))[inside]
+            scores[inside] = self._scores(self._best(~inside))[inside]
         return self._mean(scores - self.reward)
 
     def _scores(self, number: int) -> Floats:
