@@ -49,9 +49,10 @@ def log(tmp_path: Path) -> Path:
 @pytest.fixture
 def fresh_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """The flags of a command are made when its module is imported: here, and not to stay."""
-    for entry in VERBS.entries.values():
-        name = "s2bl_cli." + entry.target.split(":")[0]
+    names = ["s2bl_cli." + entry.target.split(":")[0] for entry in VERBS.entries.values()]
+    for name in names:  # before any is deleted, because one may import another
         import_module(name)
+    for name in names:
         monkeypatch.delitem(sys.modules, name)
 
 

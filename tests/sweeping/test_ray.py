@@ -1,5 +1,6 @@
 """Sweeps on a Ray cluster. They need the extra `ray`: make test-all installs it."""
 
+import signal
 import subprocess
 import sys
 import time
@@ -11,6 +12,15 @@ import pytest
 from test_sweep import command, records, scores, unbroken  # noqa: F401 (a fixture)
 
 HAS_RAY = "the package ray is not installed: pip install 's2bl[ray]', or make test-all"
+
+
+@pytest.fixture(autouse=True)
+def _handlers_of_signals() -> Iterator[None]:
+    """Ray sets its own, which would stay for the tests of signals."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 def test_without_ray_the_remedy_is_printed(run: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
