@@ -374,7 +374,7 @@ The worlds:
 WORLDS
 
 The peers see the known rows alone: ridge regression and boosted trees per action (scikit-learn), a logistic regression
-of the actions weighted by reward / propensity, and Vowpal Wabbit (`--cb_adf`, five passes). Seconds are CPU seconds
+of the actions weighted by reward / propensity, and Vowpal Wabbit (cb_adf, five passes). Seconds are CPU seconds
 of one thread: of a peer's fitting, and of the whole command `s2bl train`, start-up included. `logging-argmax` is the
 true logging policy's likeliest action.
 
