@@ -469,7 +469,7 @@ _WORLDS = (
     ),
     SyntheticWorld(
         "bent",
-        "rewards that no linear model can tell",
+        "rewards that no linear model can predict",
         *(60_000, 10, 8, 0.05),
         clicks(-0.5, 1.5),
         linear_softmax(lean=0),
@@ -505,7 +505,7 @@ _WORLDS = (
     ),
     SyntheticWorld(
         "epsilon-greedy",
-        "the likeliest action of a nonlinear policy, one draw in five at random",
+        "the most probable action of a nonlinear policy, one draw in five at random",
         *(40_000, 10, 8, 0.1),
         clicks(-1.0),
         epsilon_greedy(lean=1, epsilon=0.2),

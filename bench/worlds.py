@@ -11,7 +11,7 @@ The worlds are declared in synthetic_worlds.py and real_worlds.py. S2BL_DATA is 
 A contender is a peer (PEERS), or a method of `s2bl train`, with more options if needed; `default` is `s2bl train`
 without a method. Its result is the share of the possible gain, (V − V_logging) / (V_best − V_logging), from the true
 values of the policies on fresh contexts; V_best is that of the best deterministic policy. Peers choose one action. A
-policy of s2bl has two results: of its likeliest action, and as it acts.
+policy of s2bl has two results: of its most probable action, and as it acts.
 
 Results are appended to RESULTS as they arrive. A run whose result is there is not repeated without --again. Seconds
 are CPU seconds of one thread: of the peer's fitting, and of the whole command `s2bl train`, start-up included.
@@ -93,7 +93,7 @@ def write_log(draw: Draw, target: Path, world: str, seed: int) -> None:
 
 PEERS = ("ridge", "boosted-trees", "ipw-classifier", "vw-mtr", "vw-dr")
 METHODS = ("default", "dm-s2bl", "tips", "banditnet", "wce-s2bl", "cce-s2bl", "q-learning")
-REFERENCE = "logging-argmax"  # the true logging policy's likeliest action, which is not a learner
+REFERENCE = "logging-argmax"  # the true logging policy's most probable action, which is not a learner
 PEER_PROGRAM = Path(__file__).parent / "peer_learners.py"
 
 Outcome = dict[str, Any]  # value_argmax, value_acts, seconds, or error
@@ -145,7 +145,7 @@ def run_s2bl(words: str, draw: Draw, folder: Path, seed: int) -> Outcome:
 def policy_actions(
     policy: Path, contexts: npt.NDArray[np.generic]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """The likeliest action of each row, and the probabilities by which the policy acts: (rows, actions)."""
+    """The most probable action of each row, and the probabilities by which the policy acts: (rows, actions)."""
     import torch
 
     from s2bl_cli.policies.acting import action_probabilities
@@ -335,7 +335,7 @@ def present(
 
 def tables(results: pl.DataFrame, names: Sequence[str], contenders: Sequence[str]) -> str:
     """Markdown: the worlds, the shares by argmax and as the policies act, the seconds."""
-    titles = {ARGMAX: "Likeliest action", ACTS: "As the policies act (peers: their one action)"}
+    titles = {ARGMAX: "Argmax", ACTS: "As the policies act (peers: their one action)"}
     parts = []
     for half, members in HALVES.items():
         shown = [name for name in members if name in names]
@@ -376,7 +376,7 @@ WORLDS
 The peers see the known rows alone: ridge regression and boosted trees per action (scikit-learn), a logistic regression
 of the actions weighted by reward / propensity, and Vowpal Wabbit (cb_adf, five passes). Seconds are CPU seconds
 of one thread: of a peer's fitting, and of the whole command `s2bl train`, start-up included. `logging-argmax` is the
-true logging policy's likeliest action.
+true logging policy's most probable action.
 
 ```sh
 S2BL_DATA=folder python bench/worlds.py
