@@ -4,6 +4,7 @@ If a node leaves the cluster, Ray reruns its tasks on another node. Finished job
 records are in the folder.
 """
 
+import logging
 import socket
 from typing import Any
 
@@ -58,7 +59,7 @@ def _connected(address: str | None) -> Any:
         raise RunError("--executor ray needs the package ray: install it with pip install 's2bl[ray]'") from error
     _check_reachable(address)
     try:
-        ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, OSError) as error:
         raise _unreachable(address, error) from error
     return ray
