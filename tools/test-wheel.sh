@@ -21,7 +21,7 @@ python -m pip check
 python -c 'import s2bl_cli, sys; assert s2bl_cli.__file__.startswith(sys.prefix), s2bl_cli.__file__'
 s2bl --version
 s2bl make-logs --tau 10 --epochs 1 -o logs.parquet
-s2bl mask --rho 0.2 logs.parquet -o - | s2bl train - --epochs 1 -o policy.safetensors
+s2bl mask --rho 0.2 logs.parquet -o - | s2bl train - --method wce-s2bl --epochs 1 -o policy.safetensors
 s2bl evaluate policy.safetensors --logs logs.parquet -o scores.parquet
 s2bl report scores.parquet | grep "WCE-S2BL"
 echo "$wheel: installed and run"

@@ -14,7 +14,7 @@ GRIDS = {
 
 MLP_METHODS = ("dm-s2bl",)  # also compared with an mlp; the other methods train slowly with one and seldom win
 _LEAST_KNOWN = 500  # rows, for an mlp
-_MOST_CELLS = 1 << 26  # train rows × features, for an mlp
+_MOST_CELLS = 1 << 22  # train rows × features, for an mlp: more would take minutes
 _MOST_COSTS = 1 << 25  # train rows × actions: expected costs in memory, per fold
 
 
