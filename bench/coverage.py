@@ -298,7 +298,7 @@ class Replication:
         self.is_mismatch = fault is not None and world.modelled
         concerns = [fault, one_sided(sample)]
         if seen is not None and not world.modelled:
-            concerns.append(dependence(world.features[x], a, known, self.user))
+            concerns.append(dependence(world.features[x], a, known, sample.cluster))
         judged = ScoredPolicy(sample, policy.columns, concerns=tuple(filter(None, concerns)))
         (verdict,) = METRICS.load("health").compute(judged)
         self.verdict = int(verdict.value)
