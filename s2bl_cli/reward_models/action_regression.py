@@ -12,6 +12,7 @@ regression must not see has weight 0. They are fitted by Newton's method, whose 
 gradients. There is no learning rate and no seed.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -26,58 +27,132 @@ _SWITCHED_OFF = 1e12  # a penalty of s that forces it to 0
 _NEWTON_STEPS = 20
 _CG_STEPS = 25
 _CG_TOLERANCE = 0.1  # for a step's linear system: the next step corrects the rest
+_AXES_ROWS = 4  # times the number of features: more rows do not improve the axes
 _HALVINGS = 5  # maximum number, for a step that does not lower the loss
 
 
 @dataclass(frozen=True)
-class RegressionRows:
-    """Rows sorted by action, so that the rows of an action are a slice. Parameters are columns (parameters,
-    regressions): θ of all actions, then h and c, then s."""
+class OwnAxes:
+    """The rows of an action on their own principal axes, if there are fewer rows than features."""
 
-    x: Tensor  # (rows, features), the last feature is constant
+    x: Tensor  # (rows, axes)
+    axes: Tensor  # (features with the constant, axes)
+
+
+@dataclass(frozen=True)
+class RegressionRows:
+    """Rows sorted by action, so that the rows of an action are a slice.
+
+    Features are rotated to the principal axes of the rows, and θ_a of an action with few rows to the axes of these. A
+    ridge penalty does not depend on the axes. But on these axes the curvature is nearly diagonal, so conjugate
+    gradients need few steps; and an action has no more parameters than rows. Rotated parameters are columns
+    (parameters, regressions): θ of the actions that have rows, then h and c, then s."""
+
+    x: Tensor  # (rows, axes + 1), the last feature is constant
+    axes: Tensor  # (features, axes)
     scores: Tensor  # (rows, scores) of the logged actions
     slices: tuple[tuple[int, slice], ...]  # by logged action
+    own: tuple[OwnAxes | None, ...]  # for each of these actions; None: θ_a is on the axes of x
     actions: int
     order: npt.NDArray[np.int64]  # the original order: row i was `order[i]`
 
     def in_single_precision(self) -> "RegressionRows":
         """Twice as fast."""
-        return replace(self, x=self.x.to(torch.float32), scores=self.scores.to(torch.float32))
+        return self._mapped(lambda values: values.to(torch.float32))
+
+    def squared(self) -> "RegressionRows":
+        return self._mapped(torch.square)
+
+    def _mapped(self, function: Callable[[Tensor], Tensor]) -> "RegressionRows":
+        own = tuple(None if part is None else replace(part, x=function(part.x)) for part in self.own)
+        return replace(self, x=function(self.x), scores=function(self.scores), own=own)
+
+    @cached_property
+    def _blocks(self) -> list[tuple[slice, slice, Tensor]]:
+        """For each action: its rows, its parameters, and its features (rows, parameters)."""
+        features = [
+            self.x[rows] if part is None else part.x for (_, rows), part in zip(self.slices, self.own, strict=True)
+        ]
+        ends = np.cumsum([x.shape[1] for x in features]).tolist()
+        return [
+            (rows, slice(end - x.shape[1], end), x)
+            for (_, rows), end, x in zip(self.slices, ends, features, strict=True)
+        ]
+
+    @cached_property
+    def rotated_sizes(self) -> list[int]:
+        """Numbers of rotated parameters: θ, h with c, s."""
+        return [sum(x.shape[1] for _, _, x in self._blocks), self.x.shape[1], self.scores.shape[1]]
 
     @property
     def sizes(self) -> list[int]:
-        """Numbers of parameters: θ, h with c, s."""
-        features = self.x.shape[1]
+        """Numbers of parameters: θ of all actions, h with c, s."""
+        features = len(self.axes) + 1
         return [self.actions * features, features, self.scores.shape[1]]
 
     def predict(self, parameters: Tensor) -> Tensor:
         """η of the logged actions: (rows, regressions)."""
-        theta, shared, slope = torch.split(parameters, self.sizes)
-        theta = theta.view(self.actions, self.x.shape[1], -1)
+        theta, shared, slope = torch.split(parameters, self.rotated_sizes)
         eta = torch.addmm(self.scores @ slope, self.x, shared)
-        for action, rows in self.slices:
-            eta[rows].addmm_(self.x[rows], theta[action])
+        for rows, of_action, x in self._blocks:
+            eta[rows].addmm_(x, theta[of_action])
         return eta
 
     def transposed(self, errors: Tensor) -> Tensor:
         """The transpose of `predict`: (rows, regressions) → (parameters, regressions)."""
-        theta = errors.new_zeros(self.actions, self.x.shape[1], errors.shape[1])
-        for action, rows in self.slices:
-            torch.mm(self.x[rows].T, errors[rows], out=theta[action])
-        return torch.cat([theta.flatten(0, 1), self.x.T @ errors, self.scores.T @ errors])
+        of_theta, of_shared, of_scores = self.rotated_sizes
+        parameters = errors.new_empty(of_theta + of_shared + of_scores, errors.shape[1])
+        for rows, of_action, x in self._blocks:
+            torch.mm(x.T, errors[rows], out=parameters[of_action])
+        torch.mm(self.x.T, errors, out=parameters[of_theta : of_theta + of_shared])
+        torch.mm(self.scores.T, errors, out=parameters[of_theta + of_shared :])
+        return parameters
+
+    def by_feature(self, parameters: Tensor) -> Tensor:
+        """The parameters for the features as they were given (`sizes`). An action without rows has θ_a = 0."""
+        theta, shared, slope = torch.split(parameters, self.rotated_sizes)
+        whole = parameters.new_zeros(self.actions, len(self.axes) + 1, parameters.shape[1])
+        for (action, _), (_, of_action, _), part in zip(self.slices, self._blocks, self.own, strict=True):
+            own = theta[of_action]
+            whole[action] = self._unrotated(own) if part is None else part.axes.to(own) @ own
+        return torch.cat([whole.flatten(0, 1), self._unrotated(shared), slope])
+
+    def _unrotated(self, parameters: Tensor) -> Tensor:
+        return torch.cat([self.axes.to(parameters) @ parameters[:-1], parameters[-1:]])
 
 
 def regression_rows(features: Tensor, scores: Tensor, action: npt.NDArray[np.integer], actions: int) -> RegressionRows:
     """Rows from features (rows, features) and the scores of the logged actions (rows, scores), in double precision."""
     order = np.argsort(action, kind="stable")
     index = torch.from_numpy(order).to(features.device)
-    x = features[index].to(torch.float64)
+    given = features[index].to(torch.float64)
     counts = np.bincount(action, minlength=actions)
     ends = np.cumsum(counts)
     slices = tuple((int(a), slice(int(ends[a] - counts[a]), int(ends[a]))) for a in np.flatnonzero(counts))
-    return RegressionRows(
-        torch.cat([x, x.new_ones(len(x), 1)], dim=1), scores[index].to(torch.float64), slices, actions, order
-    )
+    own: list[OwnAxes | None] = []
+    for _, rows in slices:
+        is_short = rows.stop - rows.start <= given.shape[1]
+        own.append(_own_axes(given[rows]) if is_short else None)
+    axes = _principal_axes(given[:: max(1, len(given) // (_AXES_ROWS * max(1, given.shape[1])))])
+    x = given.new_ones(len(given), axes.shape[1] + 1)
+    torch.mm(given, axes, out=x[:, :-1])
+    return RegressionRows(x, axes, scores[index].to(torch.float64), slices, tuple(own), actions, order)
+
+
+def _own_axes(features: Tensor) -> OwnAxes:
+    x = torch.cat([features, features.new_ones(len(features), 1)], dim=1)
+    axes = _principal_axes(x)
+    return OwnAxes(x @ axes, axes)
+
+
+def _principal_axes(x: Tensor) -> Tensor:
+    """Orthonormal columns that span the rows: (features, axes)."""
+    if len(x) >= x.shape[1]:
+        axes: Tensor = torch.linalg.eigh(x.T @ x).eigenvectors
+    else:
+        q, r = torch.linalg.qr(x.T)
+        axes = q @ torch.linalg.eigh(r @ r.T).eigenvectors
+    return axes
 
 
 @torch.no_grad()
@@ -91,10 +166,39 @@ def fit_regressions(
     with_scores: Tensor | None = None,
     tolerance: float = 1e-4,
 ) -> Tensor:
-    """The parameters (parameters, regressions). `reward` (rows,) and `weight` (rows, regressions) are in the order of
-    `rows`; `penalty` α and `with_scores` are (regressions,). Converged when the norm of the gradient is at most the
-    tolerance times its norm at the mean reward."""
-    of_theta, of_shared, of_scores = rows.sizes
+    """The parameters (parameters, regressions): θ of all actions, then h and c, then s. `reward` (rows,) and `weight`
+    (rows, regressions) are in the order of `rows`; `penalty` α and `with_scores` are (regressions,). Converged when the
+    norm of the gradient is at most the tolerance times its norm at the mean reward."""
+    return rows.by_feature(_fitted(rows, reward, weight, penalty, logistic, with_scores, tolerance))
+
+
+@torch.no_grad()
+def predict_logged(
+    rows: RegressionRows,
+    reward: Tensor,
+    weight: Tensor,
+    penalty: Tensor,
+    *,
+    logistic: bool,
+    with_scores: Tensor | None = None,
+    tolerance: float = 1e-4,
+) -> Tensor:
+    """η of the logged actions, (rows, regressions), under the regressions of `fit_regressions`. Needs less memory than
+    their parameters, if there are many actions."""
+    return rows.predict(_fitted(rows, reward, weight, penalty, logistic, with_scores, tolerance))
+
+
+def _fitted(
+    rows: RegressionRows,
+    reward: Tensor,
+    weight: Tensor,
+    penalty: Tensor,
+    logistic: bool,
+    with_scores: Tensor | None,
+    tolerance: float,
+) -> Tensor:
+    """The rotated parameters."""
+    of_theta, of_shared, of_scores = rows.rotated_sizes
     ridge = penalty.repeat(of_theta + of_shared + of_scores, 1)
     ridge[of_theta + of_shared - 1] = 0  # c
     ridge[of_theta + of_shared :] = _SCORE_PENALTY
@@ -166,7 +270,7 @@ class _Newton:
 def _solved(rows: RegressionRows, curvature: Tensor, ridge: Tensor, right: Tensor) -> Tensor:
     """The x that solves (Jᵀ diag(curvature) J + ridge)·x = right for each regression, where J is the matrix of
     `predict`. Uses conjugate gradients, preconditioned by the diagonal."""
-    diagonal = replace(rows, x=rows.x**2, scores=rows.scores**2).transposed(curvature) + ridge
+    diagonal = rows.squared().transposed(curvature) + ridge
     inverse, tiny = 1 / diagonal.clamp(min=1e-12), torch.finfo(right.dtype).tiny  # a solved column has norm 0
     x, residual = torch.zeros_like(right), right
     direction = scaled = inverse * residual

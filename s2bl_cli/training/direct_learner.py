@@ -16,7 +16,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import groupby
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +32,12 @@ from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import PolicyNetwork, network_from, network_tensors, on_device
 from s2bl_cli.policies.stacked import STACKABLE
 from s2bl_cli.registry import REGULARISERS, RISKS
-from s2bl_cli.reward_models.action_regression import RegressionRows, fit_regressions, regression_rows
+from s2bl_cli.reward_models.action_regression import (
+    RegressionRows,
+    fit_regressions,
+    predict_logged,
+    regression_rows,
+)
 from s2bl_cli.reward_models.reward_network import PENALTIES as NETWORK_PENALTIES
 from s2bl_cli.reward_models.reward_network import RewardNetwork, fit_reward_network
 from s2bl_cli.row_hash import uniform_hash
@@ -55,6 +60,7 @@ _LOGIT_STEP = 0.8  # maximum change of a logit in one Adam step
 _ROWS_AT_ONCE = 4096
 _CELLS_AT_ONCE = 1 << 22  # rows × actions: 32 MB
 _PARAMETERS_AT_ONCE = 1 << 26  # of regressions fitted together, 256 MB
+_ROUGH = 0.01  # the tolerance of regressions that are only compared
 _NU = 0.001  # truncation in estimates on held-out rows
 
 Floats = npt.NDArray[np.float64]
@@ -221,23 +227,25 @@ class Rewards:
         """The expected rewards in the user's unit."""
         return (eta.sigmoid() if self.logistic else eta) * self.scale + self.shift
 
-    def fit(self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"], tolerance: float = 1e-4) -> Tensor:
-        """`weight`: (rows, regressions), in the order of `rows`."""
-        reward, weights = (torch.from_numpy(values).to(rows.x) for values in (self.scaled[rows.order], weight))
-        return fit_regressions(
-            rows,
-            reward,
-            weights,
-            rows.x.new_tensor([choice.penalty for choice in choices]),
-            logistic=self.logistic,
-            with_scores=torch.tensor([choice.with_copy for choice in choices], device=rows.x.device),
-            tolerance=tolerance,
-        )
+    def fit(self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"]) -> Tensor:
+        """The parameters of regressions. `weight`: (rows, regressions), in the order of `rows`."""
+        given, options = self._given(rows, weight, choices)
+        return fit_regressions(*given, **options)
 
-    def loss(self, rows: RegressionRows, eta: Tensor) -> Tensor:
-        """(rows, regressions)"""
-        reward = torch.from_numpy(self.scaled[rows.order]).to(eta)[:, None]
-        return softplus(eta) - reward * eta if self.logistic else (eta - reward) ** 2
+    def losses(self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"]) -> Floats:
+        """The loss of every row under regressions that are fitted roughly: (rows, regressions)."""
+        given, options = self._given(rows, weight, choices)
+        eta, reward = predict_logged(*given, **options, tolerance=_ROUGH), given[1][:, None]
+        loss = softplus(eta) - reward * eta if self.logistic else (eta - reward) ** 2
+        return loss.to(torch.float64).cpu().numpy()
+
+    def _given(
+        self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"]
+    ) -> tuple[tuple[RegressionRows, Tensor, Tensor, Tensor], dict[str, Any]]:
+        reward, weights = (torch.from_numpy(values).to(rows.x) for values in (self.scaled[rows.order], weight))
+        penalty = rows.x.new_tensor([choice.penalty for choice in choices])
+        with_scores = torch.tensor([choice.with_copy for choice in choices], device=rows.x.device)
+        return (rows, reward, weights, penalty), {"logistic": self.logistic, "with_scores": with_scores}
 
 
 def _parts_of(number: npt.NDArray[np.int64], seed: int) -> npt.NDArray[np.int64]:
@@ -268,9 +276,10 @@ def _selected(
     rows. The copy is dropped only if that is better by more than one standard error: a copy fitted to few rows may
     mislead, but few known rows cannot show it."""
     losses: dict[Choice, Floats] = {}
+    single = rows.in_single_precision()
 
     def best(with_copy: bool, tried: Sequence[float]) -> Choice:
-        _add_losses(losses, rows, rewards, fold, weight, [Choice(penalty, with_copy) for penalty in tried])
+        _add_losses(losses, single, rewards, fold, weight, [Choice(penalty, with_copy) for penalty in tried])
         return min((choice for choice in losses if choice.with_copy == with_copy), key=lambda c: losses[c].sum())
 
     bests = []
@@ -294,13 +303,12 @@ def _add_losses(
     choices: Sequence[Choice],
 ) -> None:
     """Add the loss of each row, in the order of `rows`, under a regression on the other folds."""
-    single, weight = rows.in_single_precision(), weight[rows.order, None]
-    at_once = max(1, _PARAMETERS_AT_ONCE // (_FOLDS * sum(rows.sizes)))
+    weight = weight[rows.order, None]
+    at_once = max(1, _PARAMETERS_AT_ONCE // (_FOLDS * sum(rows.rotated_sizes)))
     for start in range(0, len(choices), at_once):
         part = choices[start : start + at_once]
         learns = fold[rows.order][:, None] != np.repeat(np.arange(_FOLDS), len(part))  # (rows, folds × choices)
-        parameters = rewards.fit(single, learns * weight, [*part] * _FOLDS, tolerance=0.01)
-        by_fold = np.where(learns, 0.0, rewards.loss(single, single.predict(parameters)).cpu().numpy() * weight)
+        by_fold = np.where(learns, 0.0, rewards.losses(rows, learns * weight, [*part] * _FOLDS) * weight)
         held_out = by_fold.reshape(len(learns), _FOLDS, -1).sum(axis=1)  # (rows, choices)
         losses |= dict(zip(part, held_out.T, strict=True))
 
