@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import softplus
 
+from s2bl_cli.policies.optimizers import Adam
 from s2bl_cli.reward_models.action_regression import fit_regressions, regression_rows
 
 PENALTIES = (1.0, 3.0, 10.0, 30.0, 100.0)
@@ -26,6 +27,8 @@ _LEAST_STEPS, _EPOCHS, _MOST_STEPS = 600, 30, 5000
 _FIRST_CHECK, _CHECK_FACTOR = 8, 1.4  # the numbers of steps to choose from
 _LR, _LOGIT_STEP = 0.01, 0.8  # for Adam; the second is the maximum change of a unit's input in one step
 _NOTHING_ELSE = 1e12  # a penalty that leaves only the scores and the mean
+_DROP_STEPS, _DROP_AFTER = 100, 2
+_PATIENT_STEPS, _PATIENCE = 300, 4  # stop after 300 steps, or 4 times as many as were best
 _ROWS_AT_ONCE = 2048
 
 
@@ -41,13 +44,12 @@ class RewardNetwork:
     @torch.no_grad()
     def predict(self, x: Tensor, scores: Tensor) -> Tensor:
         """η of all actions, (rows, actions), from contexts (rows, features) and scores (rows, actions)."""
-        parts = zip(torch.split(x, _ROWS_AT_ONCE), torch.split(scores, _ROWS_AT_ONCE), strict=True)
-        return torch.cat(
-            [
-                _outputs(part.to(self.layers[0]), self.layers).double() + self.slope * score.double()
-                for part, score in parts
-            ]
-        )
+        *hidden, last = self.layers
+        eta = []
+        for part, score in zip(torch.split(x, _ROWS_AT_ONCE), torch.split(scores, _ROWS_AT_ONCE), strict=True):
+            (features,) = _hidden_units(part.to(last).unsqueeze(0), [layer.unsqueeze(0) for layer in hidden])
+            eta.append(torch.addmm(last[:, -1], features, last[:, :-1].T).double() + self.slope * score.double())
+        return torch.cat(eta)
 
 
 def loss_of(eta: Tensor, reward: Tensor, *, logistic: bool) -> Tensor:
@@ -71,40 +73,57 @@ def fit_reward_network(
     """`x` (rows, features): standardised contexts; `scores` (rows, 1) of the logged actions, or (rows, 0); `action`,
     `reward`, `fold` and `weight`: (rows,), with folds numbered from 0."""
     x, scores, reward, weight = (values.to(torch.float32) for values in (x, scores, reward, weight))
-    networks = _Networks(x, actions, hidden, penalties, int(fold.max()) + 1, seed, scores.shape[1])
-    learned = fold != torch.arange(networks.folds + 1, device=x.device)[:, None]  # (folds + 1, rows), the last all
-    learned = learned.to(torch.float32).repeat(len(penalties), 1)
-    networks.start_with(_score_regressions(scores, action, reward, learned * weight, actions, logistic))
-    generator = torch.Generator().manual_seed(seed)
-    per_epoch = max(1, len(x) // _BATCH)
-    steps = min(max(_LEAST_STEPS, _EPOCHS * per_epoch), _MOST_STEPS)
-    best_loss, best, check = reward.new_full((), torch.inf), 0, _FIRST_CHECK
+    folds = int(fold.max()) + 1
+    learned = (fold != torch.arange(folds + 1, device=x.device)[:, None]).to(torch.float32)  # the last network: all rows
+    start = _score_regressions(scores, action, reward, learned * weight, actions, logistic)
+    groups = [_Networks(x, actions, hidden, penalty, start, seed) for penalty in penalties]
     kept: RewardNetwork | None = None
+    generator = torch.Generator().manual_seed(seed)
+    steps = min(max(_LEAST_STEPS, _EPOCHS * max(1, len(x) // _BATCH)), _MOST_STEPS)
+    check, best_step = _FIRST_CHECK, 0
     order = torch.empty(0, dtype=torch.int64)
     for step in range(1, steps + 1):
         if len(order) < min(_BATCH, len(x)):
             order = torch.randperm(len(x), generator=generator)
         rows, order = order[:_BATCH].to(x.device), order[_BATCH:]
-        eta = networks.logged(x[rows], scores[rows], action[rows])  # (networks, batch)
         counts = learned[:, rows]
-        errors = loss_of(eta, reward[rows], logistic=logistic) * counts * weight[rows] / (1 if logistic else 2)
-        networks.descend((errors.sum(1) / counts.sum(1).clamp(min=1)).sum(), len(x))
-        if step in (check, steps):
-            check = max(check + 1, int(check * _CHECK_FACTOR))
-            held_out = _held_out_losses(networks, x, scores, action, reward, learned, logistic) * weight
-            # (penalties, rows)
-            total = held_out.mean(1)
-            if total.min() < best_loss:
-                best_loss, best = total.min(), int(total.argmin())
-                kept = RewardNetwork(*networks.on_all_rows(best), penalties[best], held_out[best])
+        shares = counts * weight[rows] / counts.sum(1, keepdim=True).clamp(min=1) / (1 if logistic else 2)
+        part = x[rows], scores[rows], action[rows]
+        for networks in groups:
+            eta = networks.logged(*part)  # (folds + 1, batch)
+            networks.descend((loss_of(eta, reward[rows], logistic=logistic) * shares).sum(), len(x))
+        if step not in (check, steps):
+            continue
+        check = max(check + 1, int(check * _CHECK_FACTOR))
+        held_out = [
+            loss_of(networks.held_out(x, scores, action, fold), reward, logistic=logistic) * weight
+            for networks in groups
+        ]
+        for networks, losses in zip(groups, held_out, strict=True):
+            if kept is None or losses.mean() < kept.held_out_loss.mean():
+                kept, best_step = networks.on_all_rows(losses), step
+        assert kept is not None
+        if step > max(_PATIENT_STEPS, _PATIENCE * best_step):
+            break
+        groups = [
+            networks
+            for networks, losses in zip(groups, held_out, strict=True)
+            if networks.improves(float(losses.mean()), step) or not _is_worse(losses, kept.held_out_loss)
+        ]
     assert kept is not None, "the first check is before the last step"
     return kept
+
+
+def _is_worse(losses: Tensor, best: Tensor) -> bool:
+    """By more than two standard errors of the paired difference."""
+    difference = losses - best
+    return bool(difference.mean() > 2 * difference.std() / len(difference) ** 0.5)
 
 
 def _score_regressions(
     scores: Tensor, action: Tensor, reward: Tensor, weights: Tensor, actions: int, logistic: bool
 ) -> Tensor:
-    """The regressions of the reward on the scores alone: (networks, 1 + scores). `weights`: (networks, rows)."""
+    """The regressions of the reward on the scores alone: c and s, (networks, 1 + scores). `weights`: (networks, rows)."""
     rows = regression_rows(scores[:, :0], scores, action.cpu().numpy(), actions)
     order = torch.from_numpy(rows.order).to(scores.device)
     parameters = fit_regressions(
@@ -117,86 +136,67 @@ def _score_regressions(
     return parameters[actions:].T.to(torch.float32)
 
 
-@torch.no_grad()
-def _held_out_losses(
-    networks: "_Networks", x: Tensor, scores: Tensor, action: Tensor, reward: Tensor, learned: Tensor, logistic: bool
-) -> Tensor:
-    losses = []
-    for start in range(0, len(x), _ROWS_AT_ONCE):
-        rows = slice(start, start + _ROWS_AT_ONCE)
-        eta = networks.logged(x[rows], scores[rows], action[rows])
-        unseen = loss_of(eta, reward[rows], logistic=logistic) * (1 - learned[:, rows])
-        losses.append(unseen.view(-1, networks.folds + 1, unseen.shape[1]).sum(1))
-    return torch.cat(losses, dim=1)
-
-
 class _Networks:
-    """penalties × (folds + 1) networks, trained together."""
+    """The networks of one penalty, trained together: one per fold, which does not see it, and one on all rows."""
 
     def __init__(
-        self,
-        x: Tensor,
-        actions: int,
-        hidden: Sequence[int],
-        penalties: Sequence[float],
-        folds: int,
-        seed: int,
-        scores: int,
+        self, x: Tensor, actions: int, hidden: Sequence[int], penalty: float, offset_and_slope: Tensor, seed: int
     ) -> None:
-        self.folds = folds
-        count, generator = len(penalties) * (folds + 1), torch.Generator().manual_seed(seed)
-        self._penalty = x.new_tensor(penalties).repeat_interleave(folds + 1)
-        self._offset = x.new_zeros(count, 1)  # c
+        """`offset_and_slope`: c and s at the start, (networks, 1 + scores)."""
+        count, generator = len(offset_and_slope), torch.Generator().manual_seed(seed)
+        self._penalty, self._lowest, self._lowest_step = penalty, torch.inf, 0
+        self._offset, slope = offset_and_slope[:, :1], offset_and_slope[:, 1:].clone()
         self._hidden, inputs = [], x.shape[1]
         for units in hidden:
             start = (torch.rand(units, inputs + 1, generator=generator) * 2 - 1) / inputs**0.5
-            self._hidden.append(start.to(x.device).repeat(count, 1, 1).requires_grad_())
+            self._hidden.append(start.to(x.device).repeat(count, 1, 1))
             inputs = units
-        self._actions = x.new_zeros(count, actions, inputs + 1).requires_grad_()  # v
-        self._shared = x.new_zeros(count, 1, inputs + 1).requires_grad_()  # h
-        self._slope = x.new_zeros(count, scores).requires_grad_()
-        penalised = [*self._hidden, self._actions, self._shared]
-        groups = [
-            {"params": [values], "lr": min(_LR, _LOGIT_STEP / max(1, values.shape[-1]))}
-            for values in (*penalised, self._slope)
-        ]
-        self._penalised, self._optimizer = penalised, torch.optim.Adam(groups)
+        self._actions = x.new_zeros(count, actions, inputs + 1)  # v
+        self._shared = x.new_zeros(count, 1, inputs + 1)  # h
+        self._slope = slope
+        self._penalised = [*self._hidden, self._actions, self._shared]
+        self._optimizers = []
+        for values in (*self._penalised, self._slope):
+            lr = min(_LR, _LOGIT_STEP / max(1, values.shape[-1]))
+            self._optimizers.append((Adam([values.requires_grad_()]), lr))
+
+    def improves(self, loss: float, step: int) -> bool:
+        """Whether the held-out loss was the lowest so far not long ago."""
+        if loss < self._lowest:
+            self._lowest, self._lowest_step = loss, step
+        return step <= max(_DROP_STEPS, _DROP_AFTER * self._lowest_step)
+
+    def logged(self, x: Tensor, scores: Tensor, action: Tensor, of: slice = slice(None)) -> Tensor:
+        """η of the logged actions, under all or some of the networks: (networks, rows)."""
+        offset = self._slope[of] @ scores.T + self._offset[of]
+        features = _hidden_units(x.expand(len(offset), *x.shape), [layer[of] for layer in self._hidden])
+        last = (self._actions[of] + self._shared[of]).index_select(1, action)  # (networks, rows, units + 1)
+        return torch.linalg.vecdot(features, last[..., :-1]) + last[..., -1] + offset
 
     @torch.no_grad()
-    def start_with(self, offset_and_slope: Tensor) -> None:
-        """Set c and s of each network: (networks, 1 + scores)."""
-        self._offset = offset_and_slope[:, :1]
-        self._slope.copy_(offset_and_slope[:, 1:])
-
-    def logged(self, x: Tensor, scores: Tensor, action: Tensor) -> Tensor:
-        """η of the logged actions: (networks, rows)."""
-        features = x.expand(len(self._penalty), *x.shape)
-        for layer in self._hidden:
-            features = _affine(features, layer).relu()
-        last = self._actions[:, action] + self._shared  # (networks, rows, units + 1)
-        eta = (features * last[..., :-1]).sum(-1) + last[..., -1]
-        return eta + self._slope @ scores.T + self._offset
+    def held_out(self, x: Tensor, scores: Tensor, action: Tensor, fold: Tensor) -> Tensor:
+        """η of the logged actions, each row predicted by the network that has not seen it: (rows,)."""
+        eta = x.new_empty(len(x))
+        for number in range(len(self._offset) - 1):
+            for rows in torch.split((fold == number).nonzero().squeeze(1), _ROWS_AT_ONCE):
+                (eta[rows],) = self.logged(x[rows], scores[rows], action[rows], slice(number, number + 1))
+        return eta
 
     def descend(self, loss: Tensor, rows: int) -> None:
-        sizes = torch.stack([values.square().sum((1, 2)) for values in self._penalised]).sum(0)
-        self._optimizer.zero_grad()
-        (loss + (self._penalty * sizes).sum() / (2 * rows)).backward()  # type: ignore[no-untyped-call]
-        self._optimizer.step()
+        sizes = torch.stack([values.square().sum() for values in self._penalised]).sum()
+        (loss + self._penalty * sizes / (2 * rows)).backward()  # type: ignore[no-untyped-call]
+        for optimizer, lr in self._optimizers:
+            optimizer.step(lr)
 
-    def on_all_rows(self, penalty: int) -> tuple[list[Tensor], float]:
-        """The layers and the slope of a penalty's network on all rows."""
-        network = (penalty + 1) * (self.folds + 1) - 1
-        last = (self._actions[network] + self._shared[network]).detach().clone()
-        last[:, -1] += self._offset[network]
-        slope = float(self._slope[network].sum().detach())
-        return [*(layer[network].detach().clone() for layer in self._hidden), last], slope
+    def on_all_rows(self, held_out_loss: Tensor) -> RewardNetwork:
+        last = (self._actions[-1] + self._shared[-1]).detach().clone()
+        last[:, -1] += self._offset[-1]
+        layers = [*(layer[-1].detach().clone() for layer in self._hidden), last]
+        return RewardNetwork(layers, float(self._slope[-1].sum().detach()), self._penalty, held_out_loss)
 
 
-def _affine(x: Tensor, layer: Tensor) -> Tensor:
-    return x @ layer[..., :-1].transpose(-1, -2) + layer[..., -1].unsqueeze(-2)
-
-
-def _outputs(x: Tensor, layers: Sequence[Tensor]) -> Tensor:
-    for layer in layers[:-1]:
-        x = _affine(x, layer).relu()
-    return _affine(x, layers[-1])
+def _hidden_units(x: Tensor, layers: Sequence[Tensor]) -> Tensor:
+    """The outputs of hidden layers (networks, units, inputs + 1), for x (networks, rows, inputs)."""
+    for layer in layers:
+        x = torch.baddbmm(layer[..., -1].unsqueeze(1), x, layer[..., :-1].transpose(1, 2)).relu_()
+    return x
