@@ -54,9 +54,10 @@ from s2bl_cli.training.validation import HeldOut
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
 _FOLDS = 5  # of the cross-validation that selects one of them
 _FOLD_SEED = 0xD3
-_COPY_EPOCHS = 10
-_COPY_STEPS = 2000  # minimum, because a small log has few steps per epoch
-_LOGIT_STEP = 0.8  # maximum change of a logit in one Adam step
+_COPY_BATCH = 512  # propensities are labels without noise, so few steps with large batches are enough
+_COPY_PASSES = 10  # over all rows, within these limits:
+_LEAST_COPY_STEPS, _MOST_COPY_STEPS = {"linear": 1200, "mlp": 2500}, 4000
+_COPY_LR, _LOGIT_STEP = 0.02, 2.4  # for Adam; the second is the maximum change of a logit in one step
 _ROWS_AT_ONCE = 4096
 _CELLS_AT_ONCE = 1 << 22  # rows × actions: 32 MB
 _PARAMETERS_AT_ONCE = 1 << 26  # of regressions fitted together, 256 MB
@@ -89,10 +90,12 @@ class DirectLearner:
         """π̂₀. It uses no feedback, so all folds of a seed share it."""
         settings, match = self._settings, REGULARISERS.load("match")
         if self._spec.model in STACKABLE:
-            settings = replace(settings, lr=min(0.01, _LOGIT_STEP / self._spec.context.features))
-            if settings.steps is None:
-                epochs = -(-_COPY_STEPS // steps_per_pass(data.statistics.rows, settings.batch_size))
-                settings = replace(settings, epochs=max(settings.epochs or _COPY_EPOCHS, epochs))
+            lr, batch_size = min(_COPY_LR, _LOGIT_STEP / self._spec.context.features), max(_COPY_BATCH, settings.batch_size)
+            settings = replace(settings, lr=lr, batch_size=batch_size)
+            if settings.steps is None and settings.epochs is None:
+                steps = _COPY_PASSES * steps_per_pass(data.statistics.rows, batch_size)
+                least = _LEAST_COPY_STEPS[self._spec.model]
+                settings = replace(settings, steps=min(max(steps, least), _MOST_COPY_STEPS))
         learner = GradientLearner(settings, self._spec, RISKS.load("none"), match, validates=False)
         values = {"lam": 1.0, **{h.name: h.default for h in match.hyperparameters}}
         copy_run = replace(run, stage=f"copying the logging policy ({self._spec.model})", keeps_tensors=True)
