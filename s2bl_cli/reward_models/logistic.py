@@ -20,16 +20,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
 
 from s2bl_cli.policies.contexts import Contexts, context_tensor
-from s2bl_cli.reward_models.linear_maps import Rows, Standardisation, solve
+from s2bl_cli.reward_models.linear_maps import Rows, Standardisation
+from s2bl_cli.reward_models.newton import Limits, minimise
 from s2bl_cli.reward_models.reward_model import CPU, NO_FOLD, Floats, Ints
 from s2bl_cli.reward_models.settings import RewardModelSettings
 
 _LEAST = 1e-7  # a mean value of 0 would have the logit −∞
-_ENOUGH = 1e-7  # stop after a Newton step that gains less than this per row
-_HALVINGS = 10
+_TOLERANCE = 1e-3
 
 
 @dataclass(frozen=True)
@@ -123,27 +122,8 @@ def _newton(rows: Rows, value: Floats, learned: Floats, settings: RewardModelSet
     ridge[-1, :, -1] = 0.0
     maps = torch.zeros_like(ridge)
     maps[-1, :, -1] = weight.new_tensor(np.log(mean / (1 - mean)))
-    z = maps[-1, :, -1:].expand_as(weight).clone()  # (blocks, folds, rows)
-
-    def loss(z: Tensor, maps: Tensor) -> Tensor:
-        return ((softplus(z) - v * z) * weight).sum((0, 2)) + (ridge * maps**2).sum((0, 2)) / 2  # (folds,)
-
-    before, gain = loss(z, maps), weight.new_full((len(mean),), np.inf)
-    for _ in range(settings.newton_steps):
-        p = z.sigmoid()
-        slope = rows.gradient((p - v) * weight) + ridge * maps
-        step, along = solve(rows, p * (1 - p) * weight, ridge, -slope, settings.gradient_steps)
-        length = (gain > _ENOUGH).to(z.dtype).unsqueeze(1)
-        for _ in range(_HALVINGS):  # a step that overshoots is halved
-            after = loss(z + length * along, maps + length * step)
-            if not bool((after > before).any()):
-                break
-            length = torch.where((after > before).unsqueeze(1), length / 2, length)
-        maps += length * step
-        z += length * along
-        gain, before = (before - after) / weight.new_tensor(total), after
-        if not bool((gain > _ENOUGH).any()):
-            break
+    limits = Limits(settings.newton_steps, settings.gradient_steps, _TOLERANCE)
+    maps, z = minimise(rows, v, weight, ridge, maps, logistic=True, limits=limits)
     maps[-1, :, -1] += z.new_tensor(_intercepts(z, weight, mean, total))
     return maps
 
