@@ -26,7 +26,7 @@ _PRODUCTS = 1 << 25  # rows × features × actions
 _LEAST_ROWS = 200
 _HELD_OUT = 5  # every fifth row
 _LEAST_EXPLAINED = 0.5  # of the variance of log p in held-out rows
-_PENALTY = 1.0
+_PENALTY = 0.01
 _STEPS, _HALVINGS = 12, 6
 _ENOUGH = 1e-3  # stop after a step that lowers the loss by less than this share
 _LIMITS = Limits(newton_steps=1, gradient_steps=15)
