@@ -54,7 +54,7 @@ def test_mean_prediction_is_the_mean_reward_of_the_rows_that_were_learned_from(
     score = SCORE[np.arange(ROWS), ACTION] if with_score else None
     model = _fit(name, reward, weight=weight, score=score)
     for j in range(FOLDS):
-        learned = FOLD != j
+        learned = j != FOLD
         given = torch.from_numpy(SCORE[learned]) if with_score else None
         of_actions = model.predict(X[learned], np.full(learned.sum(), j), given)
         predicted = of_actions[np.arange(learned.sum()), ACTION[learned]]
