@@ -21,7 +21,7 @@ from s2bl_cli.contract.logs.arrays import log_arrays
 from s2bl_cli.contract.logs.reading import Log, all_faults_reported
 from s2bl_cli.errors import RunError
 from s2bl_cli.evaluation.selection import SelectedRows
-from s2bl_cli.evaluation.settings import AUTO, DEFAULT_REWARD_MODEL, EvaluateSettings
+from s2bl_cli.evaluation.settings import AUTO, DEFAULT_REWARD_MODEL, STORED, EvaluateSettings
 from s2bl_cli.metrics.dependence import dependence
 from s2bl_cli.metrics.metric import VALUE, Metric
 from s2bl_cli.metrics.sample import VALUE_HAT, Array, log_of, numbered
@@ -69,8 +69,8 @@ class FittedReward:
 
     @property
     def feature(self) -> str | None:
-        """Where the log-probabilities come from."""
-        return "log" if self.from_log else "copy" if self.copy is not None else None
+        """The source of log π₀."""
+        return STORED if self.from_log else "copy" if self.copy is not None else None
 
     def predict(self, context: Tensor, fold: npt.NDArray[np.int32], pi0: npt.NDArray[np.float32]) -> Array:
         """(rows, actions). `pi0`: that of the log, if it stores π₀."""
@@ -109,9 +109,9 @@ def fit_models(
     with_missingness = 2 <= known <= sample.rows - 2 and any(metric.group == VALUE for metric in metrics)
     reward_rows = _drawn(rng, np.flatnonzero(sample.known), budget) if with_reward else _NO_ROWS
     seen_rows = _drawn(rng, np.arange(sample.rows), min(budget, _MISSINGNESS_ROWS)) if with_missingness else _NO_ROWS
-    stores_pi0 = log.spec.has("pi0")
+    from_log = settings.logging_feature in (STORED, AUTO) and log.spec.has("pi0")
     copied_rows = _NO_ROWS
-    if with_reward and settings.logging_feature and not stores_pi0:
+    if with_reward and settings.logging_feature == AUTO and not from_log:
         at_most = min(budget, rows_to_copy(log.spec.context.features, sample.actions))
         copied_rows = _drawn(rng, np.arange(sample.rows), at_most)
     sampled = np.union1d(np.union1d(reward_rows, seen_rows), copied_rows)
@@ -136,12 +136,12 @@ def fit_models(
         copied = context[np.searchsorted(sampled, copied_rows)]
         copy = fit_logging_copy(copied, sample.action[copied_rows], sample.p[copied_rows], sample.actions, device)
         score = None
-        if settings.logging_feature and stores_pi0:
+        if from_log:
             score = log_of(sample.p[reward_rows])
         elif copy is not None:
             score = _logged_scores(copy, chosen)
         name, model = _fit_reward(chosen, score, sample.actions, settings.reward_model, model_settings, device)
-        reward = FittedReward(name, model, copy, from_log=settings.logging_feature and stores_pi0)
+        reward = FittedReward(name, model, copy, from_log=from_log)
     if with_missingness:
         seen_context = context[np.searchsorted(sampled, seen_rows)]
         action, is_known, seen_fold = sample.action[seen_rows], sample.known[seen_rows], fold[seen_rows]

@@ -13,6 +13,7 @@ LOGGING = "logging"  # the logging policy's name on the command line
 ALL = "all"
 MODEL_PANEL = "Estimation"
 DEFAULT_REWARD_MODEL = "logistic"
+STORED = "stored"
 
 
 @dataclass(frozen=True)
@@ -64,10 +65,11 @@ class EvaluateSettings:
         choices=lambda: (*REWARD_MODELS.names, AUTO),
         panel=MODEL_PANEL,
     )
-    logging_feature: bool = setting(
-        False,
-        "Use the logging policy's log-probabilities as a feature of the reward model: those in the log, or those of a "
-        "copy",
+    logging_feature: str = setting(
+        "none",
+        "Log-probabilities of the logging policy as a feature of the reward model; stored: if the log has them; auto: "
+        "those, or else those of a copy of the logging policy",
+        choices=lambda: ("none", STORED, AUTO),
         panel=MODEL_PANEL,
     )
     model_folds: int = setting(

@@ -83,17 +83,19 @@ def test_wrong_model_is_an_error_that_names_the_models(run: Any, log: Path) -> N
 def test_logging_feature_is_that_of_the_log_or_of_a_copy(run: Any, log: Path) -> None:
     """The copy of a linear softmax is nearly exact, so the estimates are nearly the same. Of a uniform logging policy
     there is nothing to copy."""
-    stored = _scored(run, "--logging-feature")
-    assert {json.loads(text)["logging_feature"] for text in stored["settings"]} == {"log"}
+    stored = _scored(run, "--logging-feature", "auto")
+    assert {json.loads(text)["logging_feature"] for text in stored["settings"]} == {"stored"}
     write_arrays(log, replace(blobs(700, known=0.5), pi0=None), 3)
-    copied = _scored(run, "--logging-feature")
+    missing = _scored(run, "--logging-feature", "stored")
+    copied = _scored(run, "--logging-feature", "auto")
     assert {json.loads(text)["logging_feature"] for text in copied["settings"]} == {"copy"}
     without = _values(_scored(run))
+    assert _values(missing) == without
     for metric in ("dm", "dr"):
         assert _values(copied)[metric] == pytest.approx(_values(stored)[metric], abs=0.002)
         assert _values(copied)[metric] != without[metric]
     write_arrays(log, replace(blobs(700, known=0.5), pi0=None, propensity=np.full(700, 1 / 3, np.float32)), 3)
-    uniform = _scored(run, "--logging-feature")
+    uniform = _scored(run, "--logging-feature", "auto")
     assert {json.loads(text).get("logging_feature") for text in uniform["settings"]} == {None}
 
 
