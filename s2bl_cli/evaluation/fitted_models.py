@@ -60,7 +60,7 @@ class FittedModels:
 
 @dataclass(frozen=True)
 class FittedReward:
-    """A reward model, and where the log-probabilities of the logging policy come from, if they are a feature."""
+    """A reward model and the source of log π₀, if that is a feature."""
 
     name: str  # in the registry
     model: RewardModel

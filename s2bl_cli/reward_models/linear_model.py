@@ -29,7 +29,7 @@ from s2bl_cli.reward_models.settings import RewardModelSettings
 _LEAST = 1e-7  # a mean value of 0 would have the logit −∞
 _TOLERANCE = 1e-3
 _SELECTION_GROUPS = 5  # of folds; the strength for a group is chosen without its rows
-_SELECTION_CELLS = 1 << 21  # rows × features
+_SELECTION_ROWS, _SELECTION_CELLS = 20_000, 1 << 21  # rows, and rows × features
 _SELECTION_MAPS = 1 << 26  # actions × features × regressions, 256 MB
 
 
@@ -152,7 +152,7 @@ def cross_fit_linear(
         np.ones(len(action)) if weight is None else np.asarray(weight, np.float64),
         np.asarray(fold),
         score,
-    ).take(_sample(context, settings.most_cells, settings.seed, 1))
+    ).take(sampled_rows(context, settings.most_cells, settings.seed, 1))
     spread = _selected(rows, link, settings, spreads, device)
     scores = None if rows.score is None else Scores.of(rows.score)
     design = Rows(rows.context, rows.action, device, _standardised(rows.score, scores))
@@ -166,7 +166,7 @@ def cross_fit_linear(
     return LinearModel(design.standardise, weights, bias, slope.clone(), link, scores)
 
 
-def _sample(context: npt.NDArray[np.generic], cells: int, seed: int, stream: int) -> Ints | slice:
+def sampled_rows(context: npt.NDArray[np.generic], cells: int, seed: int, stream: int) -> Ints | slice:
     """The rows to fit on: all of them, or a sample if there are very many."""
     most = max(1000, cells // max(1, int(np.prod(context.shape[1:]))))
     if len(context) <= most:
@@ -192,7 +192,8 @@ def _selected(
     groups = min(settings.folds, _SELECTION_GROUPS)
     if len(spreads) == 1 or groups < 3:
         return np.full(settings.folds, spreads[0])
-    rows = rows.take(_sample(rows.context, _SELECTION_CELLS, settings.seed, 4))
+    cells = min(_SELECTION_CELLS, _SELECTION_ROWS * int(np.prod(rows.context.shape[1:])))
+    rows = rows.take(sampled_rows(rows.context, cells, settings.seed, 4))
     group_of_fold = np.arange(settings.folds) * groups // settings.folds
     group = group_of_fold[rows.fold]
     pairs = np.array([(one, other) for one in range(groups) for other in range(one)])  # (pairs, 2)

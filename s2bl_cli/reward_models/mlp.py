@@ -10,7 +10,7 @@ from torch import Tensor
 
 from s2bl_cli.policies.contexts import Contexts, context_tensor
 from s2bl_cli.reward_models.linear_maps import Standardisation
-from s2bl_cli.reward_models.linear_model import Link, Scores
+from s2bl_cli.reward_models.linear_model import Link, Scores, sampled_rows
 from s2bl_cli.reward_models.reward_model import CPU, Floats, Ints, shifts_to_the_mean
 from s2bl_cli.reward_models.reward_network import RewardNetwork, fit_reward_network
 from s2bl_cli.reward_models.settings import RewardModelSettings
@@ -89,15 +89,18 @@ def cross_fit(
     settings = settings or RewardModelSettings()
     low, high = float(np.min(reward)), float(np.max(reward))
     link = Link(logistic=low < high and bool(np.isin(reward, (low, high)).all()), low=low, scale=high - low)
-    fold, value = np.asarray(fold), link.values(reward)
-    weights = np.ones(len(value)) if weight is None else np.asarray(weight, np.float64)
+    chosen = sampled_rows(context, settings.most_cells, settings.seed, 1)
+    context, action, fold = context[chosen], np.asarray(action)[chosen], np.asarray(fold)[chosen]
+    value = link.values(reward)[chosen]
+    weights = np.ones(len(value)) if weight is None else np.asarray(weight, np.float64)[chosen]
+    score = None if score is None else np.asarray(score, np.float64)[chosen]
     standardise = Standardisation(context, device)
     x = standardise(context_tensor(context, device))
     scores = None if score is None else Scores.of(score)
     logged = x.new_zeros(len(x), 0)
     if score is not None and scores is not None:
-        logged = scores.standardised(torch.from_numpy(np.asarray(score, np.float64)).to(device))[:, None]
-    rows = _Rows(x, torch.from_numpy(np.asarray(action).astype(np.int64)).to(device), value, weights, logged)
+        logged = scores.standardised(torch.from_numpy(score).to(device))[:, None]
+    rows = _Rows(x, torch.from_numpy(action.astype(np.int64)).to(device), value, weights, logged)
     networks = [
         _fold_network(rows.take(np.flatnonzero(fold != j)), fold[fold != j], actions, link, settings.seed)
         for j in range(settings.folds)
