@@ -119,6 +119,17 @@ COST_MODELS = Registry(
     },
 )
 
+REWARD_MODELS = Registry(
+    "reward model",
+    {
+        "logistic": Entry(
+            "reward_models.logistic:cross_fit", "linear per action, logistic in the range of the rewards"
+        ),
+        "ridge": Entry("reward_models.ridge:cross_fit", "linear per action, squared loss, strength cross-validated"),
+        "mlp": Entry("reward_models.mlp:cross_fit", "one hidden layer shared by all actions, strength cross-validated"),
+    },
+)
+
 OPTIMIZERS = Registry(
     "optimizer",
     {

@@ -8,6 +8,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 
@@ -124,7 +125,10 @@ def score_on_log(
     scores: dict[int, list[Score]] = {}
     # The baseline comes first, because the others need its estimates.
     for i in sorted(scored, key=lambda i: candidates[i] is not baseline):
-        scores[i] = list(policy_scores(candidates[i], scored.pop(i), metrics, log, rows.split, interval, compared))
+        policy = scored.pop(i)
+        scores[i] = list(
+            policy_scores(candidates[i], policy, metrics, log, rows.split, interval, compared, models.recorded)
+        )
     evaluation.scores += [score for i in sorted(scores) for score in scores[i]]
     if (
         compared is not None
@@ -156,14 +160,17 @@ def policy_scores(
     split: str,
     settings: IntervalSettings,
     baseline: Baseline | None = None,
+    model_settings: Mapping[str, Any] | None = None,
 ) -> Iterator[Score]:
     """Scores in the order of the metrics. Gains follow the estimate that they belong to, and the verdict on them is
-    last.
+    last. `model_settings`: further settings of all scores.
 
     A metric that cannot be measured, or is NaN or infinite, has no score.
     """
-    facts = candidate.facts(log)
-    gain_facts = facts if baseline is None else candidate.facts(log, {"baseline": baseline.candidate.name})
+    facts = candidate.facts(log, model_settings)
+    gain_facts = facts
+    if baseline is not None:
+        gain_facts = candidate.facts(log, {**(model_settings or {}), "baseline": baseline.candidate.name})
     measured = _measured(candidate, policy, metrics, baseline)
     # The bootstrap draws once for all estimates; other intervals need only one estimate's terms in memory.
     groups = [list(measured)] if settings.kind == BOOTSTRAP else ([named] for named in measured)

@@ -118,12 +118,13 @@ def write_columns(
     }
     for span, arrays in _batches(log, rows, rows_at_once):
         context, fold = context_tensor(arrays.context, device), models.fold[span]
+        pi0 = _ABSENT if arrays.pi0 is None else arrays.pi0
         batch = LogBatch(
             action=arrays.action,
             p=arrays.propensity,
             label=np.empty(0, np.int32) if arrays.label is None else arrays.label,
-            q=_ABSENT if models.reward is None else models.reward.predict(context, fold),
-            pi0=_ABSENT if arrays.pi0 is None else arrays.pi0,
+            q=_ABSENT if models.reward is None else models.reward.predict(context, fold, pi0),
+            pi0=pi0,
             never_logged=never_logged,
         )
         if seen:

@@ -5,13 +5,15 @@ from difflib import get_close_matches
 
 from s2bl_cli.contract.acts import CHOICES, Act, parse_act
 from s2bl_cli.errors import SettingError, one_line
-from s2bl_cli.registry import METRIC_GROUPS, METRICS
+from s2bl_cli.registry import METRIC_GROUPS, METRICS, REWARD_MODELS
 from s2bl_cli.settings import Between, check_settings, low_and_high, setting
 
 AUTO = "auto"
 LOGGING = "logging"  # the logging policy's name on the command line
 ALL = "all"
 MODEL_PANEL = "Estimation"
+DEFAULT_REWARD_MODEL = "logistic"
+STORED = "stored"
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,20 @@ class EvaluateSettings:
         recorded=False,
     )  # recorded by evaluate_policies, because a lineage has no file names
     missing_model: bool = setting(False, "Correct for feedback that is missing depending on context and action")
+    reward_model: str = setting(
+        DEFAULT_REWARD_MODEL,
+        "Reward model of dm, dr, sndr, switch-dr and ppi-dr; auto: the one with the smallest squared error on rows of "
+        "other folds",
+        choices=lambda: (*REWARD_MODELS.names, AUTO),
+        panel=MODEL_PANEL,
+    )
+    logging_feature: str = setting(
+        "none",
+        "Log-probabilities of the logging policy as a feature of the reward model; stored: if the log has them; auto: "
+        "those, or else those of a copy of the logging policy",
+        choices=lambda: ("none", STORED, AUTO),
+        panel=MODEL_PANEL,
+    )
     model_folds: int = setting(
         5,
         "Number of folds for cross-fitting the reward and missingness models",

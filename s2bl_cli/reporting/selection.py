@@ -20,6 +20,8 @@ _TYPES = {
     **dict.fromkeys(("known", "missing", "mask.seed", "logs.seed"), pa.int64()),
 }  # settings that tables compute with
 
+# settings of an evaluation, in which the scores of one policy on the same rows may differ
+_AS_SCORED = ("act", "baseline", "reward_model", "logging_feature")
 _LARGEST = 1e100  # limit of absolute values; larger ones overflow when squared
 _SAME = 1e-6  # relative difference of equal scores from another machine or number of threads
 _SAME_SHARE = 0.01  # the same for shares of bins: a weight at an edge may fall into either bin
@@ -86,7 +88,7 @@ def _distinct(frame: pl.DataFrame) -> pl.DataFrame:
     """Scores of the same policy on the same rows count once. It is an error if they differ."""
     # Policies are identified by their digest, else by their name.
     identified = frame.with_columns(_identity=pl.coalesce("policy_sha256", "policy"))
-    as_scored = [name for name in ("act", "baseline") if name in frame.columns]  # of one policy on the same rows
+    as_scored = [name for name in _AS_SCORED if name in frame.columns]
     scored = ["_identity", "method", "log_sha256", "split", "metric", "label", *as_scored]
     difference = (pl.col("value").max() - pl.col("value").min()).over(scored)
     allowed = (

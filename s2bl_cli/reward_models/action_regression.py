@@ -7,9 +7,8 @@ penalty α, c has none, and s has almost none, unless the scores are switched of
 scores decide between actions; with many rows θ does. The reward is η (squared loss), or 1/(1 + exp(−η)) (logistic loss,
 for rewards in [0, 1]).
 
-Many regressions on the same rows are fitted at once. They differ in their penalties and row weights; a row that a
-regression must not see has weight 0. They are fitted by Newton's method, whose linear systems are solved by conjugate
-gradients. There is no learning rate and no seed.
+Many regressions on the same rows are fitted at once (`newton.py`). They differ in their penalties and row weights; a
+row that a regression must not see has weight 0. There is no learning rate and no seed.
 """
 
 from collections.abc import Callable
@@ -20,15 +19,12 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor
-from torch.nn.functional import softplus
+
+from s2bl_cli.reward_models.newton import Limits, minimise
 
 _SCORE_PENALTY = 1e-3  # of s: negligible, unless the scores hardly differ
 _SWITCHED_OFF = 1e12  # a penalty of s that forces it to 0
-_NEWTON_STEPS = 20
-_CG_STEPS = 25
-_CG_TOLERANCE = 0.1  # for a step's linear system: the next step corrects the rest
 _AXES_ROWS = 4  # times the number of features: more rows do not improve the axes
-_HALVINGS = 5  # maximum number, for a step that does not lower the loss
 
 
 @dataclass(frozen=True)
@@ -60,7 +56,7 @@ class RegressionRows:
         """Twice as fast."""
         return self._mapped(lambda values: values.to(torch.float32))
 
-    def squared(self) -> "RegressionRows":
+    def _squared(self) -> "RegressionRows":
         return self._mapped(torch.square)
 
     def _mapped(self, function: Callable[[Tensor], Tensor]) -> "RegressionRows":
@@ -107,6 +103,13 @@ class RegressionRows:
         torch.mm(self.x.T, errors, out=parameters[of_theta : of_theta + of_shared])
         torch.mm(self.scores.T, errors, out=parameters[of_theta + of_shared :])
         return parameters
+
+    def curved(self, parameters: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
+        eta = self.predict(parameters)
+        return eta, self.transposed(curvature * eta)
+
+    def diagonal(self, curvature: Tensor) -> Tensor:
+        return self._squared().transposed(curvature)
 
     def by_feature(self, parameters: Tensor) -> Tensor:
         """The parameters for the features as they were given (`sizes`). An action without rows has θ_a = 0."""
@@ -205,83 +208,7 @@ def _fitted(
     if with_scores is not None:
         ridge[of_theta + of_shared :, ~with_scores] = _SWITCHED_OFF
     mean = (weight * reward[:, None]).sum(0) / weight.sum(0)
-    whole = torch.zeros_like(ridge)
-    whole[of_theta + of_shared - 1] = mean.clamp(1e-6, 1 - 1e-6).logit() if logistic else mean
-    at = _Newton(rows, reward[:, None], weight, ridge, whole, rows.predict(whole), logistic)
-    start = at.gradient.norm(dim=0)
-    unfinished = torch.arange(len(penalty), device=penalty.device)
-    for _ in range(_NEWTON_STEPS):
-        is_far = at.gradient.norm(dim=0) > tolerance * start[unfinished]
-        at, unfinished = at.chosen(is_far), unfinished[is_far]
-        if not len(unfinished):
-            break
-        at = at.after_step()
-        whole[:, unfinished] = at.parameters
-    return whole
-
-
-@dataclass(frozen=True)
-class _Newton:
-    """Several regressions, each with its own parameters."""
-
-    rows: RegressionRows
-    reward: Tensor  # (rows, 1)
-    weight: Tensor  # (rows, regressions)
-    ridge: Tensor  # (parameters, regressions)
-    parameters: Tensor
-    eta: Tensor  # (rows, regressions) at the parameters
-    logistic: bool
-
-    @property
-    def expected(self) -> Tensor:
-        return self.eta.sigmoid() if self.logistic else self.eta
-
-    @cached_property
-    def gradient(self) -> Tensor:
-        """The downhill gradient of the loss."""
-        return self.rows.transposed(self.weight * (self.reward - self.expected)) - self.ridge * self.parameters
-
-    @property
-    def loss(self) -> Tensor:
-        eta, reward = self.eta, self.reward
-        by_row = softplus(eta) - reward * eta if self.logistic else (eta - reward) ** 2 / 2
-        return (self.weight * by_row).sum(0) + (self.ridge * self.parameters**2).sum(0) / 2
-
-    def chosen(self, index: Tensor) -> "_Newton":
-        if bool(index.all()):
-            return self
-        weight, ridge, parameters, eta = (c[:, index] for c in (self.weight, self.ridge, self.parameters, self.eta))
-        return replace(self, weight=weight, ridge=ridge, parameters=parameters, eta=eta)
-
-    def after_step(self) -> "_Newton":
-        """Take a step, halving it until it lowers the loss."""
-        curvature = self.weight * self.expected * (1 - self.expected) if self.logistic else self.weight
-        step = _solved(self.rows, curvature, self.ridge, self.gradient)
-        change, factor = self.rows.predict(step), torch.ones_like(self.eta[0])
-        for _ in range(_HALVINGS):
-            moved = replace(self, parameters=self.parameters + factor * step, eta=self.eta + factor * change)
-            is_higher = moved.loss > self.loss
-            if not bool(is_higher.any()):
-                break
-            factor = torch.where(is_higher, factor / 2, factor)
-        return moved
-
-
-def _solved(rows: RegressionRows, curvature: Tensor, ridge: Tensor, right: Tensor) -> Tensor:
-    """The x that solves (Jᵀ diag(curvature) J + ridge)·x = right for each regression, where J is the matrix of
-    `predict`. Uses conjugate gradients, preconditioned by the diagonal."""
-    diagonal = rows.squared().transposed(curvature) + ridge
-    inverse, tiny = 1 / diagonal.clamp(min=1e-12), torch.finfo(right.dtype).tiny  # a solved column has norm 0
-    x, residual = torch.zeros_like(right), right
-    direction = scaled = inverse * residual
-    size = start = (residual * scaled).sum(0)
-    for _ in range(_CG_STEPS):
-        product = rows.transposed(curvature * rows.predict(direction)) + ridge * direction
-        factor = size / (direction * product).sum(0).clamp(min=tiny)
-        x, residual = x + factor * direction, residual - factor * product
-        scaled = inverse * residual
-        smaller = (residual * scaled).sum(0)
-        if bool((smaller <= _CG_TOLERANCE**2 * start).all()):
-            break
-        direction, size = scaled + smaller / size.clamp(min=tiny) * direction, smaller
-    return x
+    start = torch.zeros_like(ridge)
+    start[of_theta + of_shared - 1] = mean.clamp(1e-6, 1 - 1e-6).logit() if logistic else mean
+    limits = Limits(tolerance=tolerance)
+    return minimise(rows, reward[:, None], weight, ridge, start, logistic=logistic, limits=limits)[0]

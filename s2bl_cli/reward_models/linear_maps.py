@@ -2,9 +2,10 @@
 
     z_f(x, a) = (W_fa + W_f·)·(x̃, 1),    x̃ the standardised context
 
-Maps are tensors (actions + 1, folds, features + 1): the last map is the shared one, the last feature the constant 1.
-`Rows` computes the values z of all rows and gradients with respect to the maps; `solve` is the ridge regression that a
-Newton step needs. Only actions that occur in the rows are included: nothing can be learned about the others.
+Maps are tensors (actions + 1, folds, inputs): the last map is the shared one, the last input the constant 1. A score of
+the logged actions may be an input before it, for the shared map alone.
+`Rows` computes the values z of all rows and gradients with respect to the maps, as `newton.py` needs them. Only actions
+that occur in the rows are included: nothing can be learned about the others.
 """
 
 import numpy as np
@@ -18,8 +19,6 @@ from s2bl_cli.reward_models.reward_model import Ints
 _BLOCK_ROWS = 256
 _CHUNK_CELLS = 1 << 20  # 4 MB, so that data multiplied in both directions stays in the cache
 _ROWS_AT_ONCE = 8192
-_TINY = 1e-30  # replaces 0 in a denominator
-_TOLERANCE = 0.1  # of the residual relative to the target: the next Newton step continues from there
 
 
 class Standardisation:
@@ -36,7 +35,13 @@ class Standardisation:
 class Rows:
     """Rows in blocks of one action each, padded with zeros. A block is multiplied only by the maps of its action."""
 
-    def __init__(self, context: npt.NDArray[np.generic], action: Ints, device: torch.device) -> None:
+    def __init__(
+        self,
+        context: npt.NDArray[np.generic],
+        action: Ints,
+        device: torch.device,
+        score: npt.NDArray[np.float32] | None = None,
+    ) -> None:
         self.actions, map_of_row = np.unique(action, return_inverse=True)
         counts = np.bincount(map_of_row)
         size = int(np.clip(len(action) // len(counts), 1, _BLOCK_ROWS))
@@ -49,17 +54,25 @@ class Rows:
         self._map = torch.from_numpy(np.repeat(np.arange(len(counts)), blocks)).to(device)  # (blocks,)
         self.standardise = Standardisation(context, device)
         self.features = self.standardise.shift.numel()
-        x = torch.zeros(len(self._map) * size, self.features + 1, device=device)
+        self._has_score = score is not None
+        x = torch.zeros(len(self._map) * size, self.inputs, device=device)
         for start in range(0, len(action), _ROWS_AT_ONCE):
             part = slice(start, start + _ROWS_AT_ONCE)
-            x[self._cell[part], :-1] = self.standardise(context_tensor(context[part], device))
+            x[self._cell[part], : self.features] = self.standardise(context_tensor(context[part], device))
+        if score is not None:
+            x[self._cell, self.features] = torch.from_numpy(score).to(device)
         x[self._cell, -1] = 1.0
-        self._x = x.view(-1, size, self.features + 1)  # (blocks, rows, features + 1)
-        self._chunk = max(1, _CHUNK_CELLS // (max(size, 8) * (self.features + 1)))  # blocks
+        self._x = x.view(-1, size, self.inputs)  # (blocks, rows, inputs)
+        self._chunk = max(1, _CHUNK_CELLS // (max(size, 8) * self.inputs))  # blocks
 
     @property
     def maps(self) -> int:
         return len(self.actions) + 1
+
+    @property
+    def inputs(self) -> int:
+        """The features, the score if there is one, and the constant."""
+        return self.features + int(self._has_score) + 1
 
     def spread(self, values: npt.NDArray[np.float32]) -> Tensor:
         """One value per row and fold, (rows, folds), arranged in blocks: (blocks, folds, rows)."""
@@ -68,60 +81,49 @@ class Rows:
         cells[self._cell] = torch.from_numpy(values).to(cells.device)
         return cells.view(-1, size, folds).transpose(1, 2).contiguous()
 
+    def gathered(self, values: Tensor) -> Tensor:
+        """The reverse: (blocks, folds, rows) → (rows, folds)."""
+        return values.transpose(1, 2).reshape(-1, values.shape[1])[self._cell]
+
     def totals(self, values: Tensor) -> Tensor:
         """Sums of (blocks, folds, rows) per map: (maps, folds)."""
         totals = values.new_zeros(self.maps, values.shape[1]).index_add_(0, self._map, values.sum(2))
         totals[-1] = totals.sum(0)
         return totals
 
-    def gradient(self, errors: Tensor) -> Tensor:
+    def predict(self, parameters: Tensor) -> Tensor:
+        """z of the maps: (blocks, folds, rows)."""
+        z = parameters.new_empty(len(self._map), parameters.shape[1], self._x.shape[1])
+        for start in range(0, len(self._map), self._chunk):
+            part = slice(start, start + self._chunk)
+            z[part] = torch.bmm(parameters[self._map[part]] + parameters[-1], self._x[part].transpose(1, 2))
+        return z
+
+    def transposed(self, errors: Tensor) -> Tensor:
         """The gradient of Σ errors·z with respect to the maps, errors (blocks, folds, rows)."""
-        gradient = errors.new_zeros(self.maps, errors.shape[1], self.features + 1)
+        gradient = errors.new_zeros(self.maps, errors.shape[1], self.inputs)
         for start in range(0, len(self._map), self._chunk):
             part = slice(start, start + self._chunk)
             gradient.index_add_(0, self._map[part], torch.bmm(errors[part], self._x[part]))
-        gradient[-1] = gradient.sum(0)
-        return gradient
+        return self._with_shared(gradient)
 
-    def curved(self, maps: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
+    def diagonal(self, curvature: Tensor) -> Tensor:
+        """The curvature of each map: features have a variance of about 1."""
+        return self.totals(curvature).unsqueeze(2)
+
+    def curved(self, parameters: Tensor, curvature: Tensor) -> tuple[Tensor, Tensor]:
         """z of the maps, and the gradient of Σ curvature·z²/2 with respect to them, in one pass over the rows."""
-        z, gradient = torch.empty_like(curvature), torch.zeros_like(maps)
+        z, gradient = torch.empty_like(curvature), torch.zeros_like(parameters)
         for start in range(0, len(self._map), self._chunk):
             part = slice(start, start + self._chunk)
             x, of_block = self._x[part], self._map[part]
-            z[part] = torch.bmm(maps[of_block] + maps[-1], x.transpose(1, 2))
+            z[part] = torch.bmm(parameters[of_block] + parameters[-1], x.transpose(1, 2))
             gradient.index_add_(0, of_block, torch.bmm(z[part] * curvature[part], x))
+        return z, self._with_shared(gradient)
+
+    def _with_shared(self, gradient: Tensor) -> Tensor:
+        """The shared map sees all rows. Only that map has a slope of the score."""
         gradient[-1] = gradient.sum(0)
-        return z, gradient
-
-
-def solve(rows: Rows, curvature: Tensor, ridge: Tensor, target: Tensor, steps: int) -> tuple[Tensor, Tensor]:
-    """Maps m for which ∂/∂m Σ (curvature·z²/2 + ridge·m²/2) = target, and their z. All folds by conjugate gradients.
-
-    Preconditioned by the curvature of each map: features have a variance of about 1.
-    """
-    scale = 1 / (rows.totals(curvature).unsqueeze(2) + ridge[..., :1]).clamp(min=_TINY)
-    maps, z = torch.zeros_like(target), torch.zeros_like(curvature)
-    residual = target.clone()
-    direction = scale * residual
-    length = _by_fold(residual, direction)
-    enough = _TOLERANCE**2 * length
-    for _ in range(steps):
-        along, curved = rows.curved(direction, curvature)
-        curved += ridge * direction
-        # A converged fold is frozen: its number of steps depends only on itself, so no other fold's rewards leak in.
-        step = (length / _by_fold(direction, curved).clamp(min=_TINY)).where(length > enough, 0.0).unsqueeze(1)
-        maps += step * direction
-        z += step * along
-        residual -= step * curved
-        conjugate = scale * residual
-        shorter = _by_fold(residual, conjugate)
-        if not bool((shorter > enough).any()):
-            break
-        direction = conjugate + (shorter / length.clamp(min=_TINY)).unsqueeze(1) * direction
-        length = shorter
-    return maps, z
-
-
-def _by_fold(first: Tensor, second: Tensor) -> Tensor:
-    return (first * second).sum((0, 2))
+        if self._has_score:
+            gradient[:-1, :, self.features] = 0
+        return gradient

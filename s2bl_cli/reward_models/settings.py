@@ -10,6 +10,6 @@ class RewardModelSettings:
     folds: int = 5  # for cross-fitting
     newton_steps: int = 12
     gradient_steps: int = 8  # conjugate-gradient steps per Newton step: images need them all, 20 features about 5
-    spread: float = 3.0  # prior standard deviation of a logit; smaller values regularise more
+    spread: float = 3.0  # prior standard deviation of a logit, if logistic; smaller values regularise more
     most_cells: int = 1 << 26  # rows × features used for fitting, 256 MB; beyond that, rows are sampled
     seed: int = 0

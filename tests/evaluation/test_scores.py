@@ -474,8 +474,8 @@ def test_scores_tell_where_policy_and_log_come_from(run: Callable[..., Any], tmp
     assert [source.role for source in lineages[0].inputs] == ["policy", "logs"]
     assert lineages[0].settings == {
         "split": "auto", "metrics": "labels,ips", "interval": "normal", "level": 0.95, "nu": 0.001,
-        "reward-range": None, "act": None, "compare-to": "logging", "missing-model": False, "model-folds": 5,
-        "bootstrap-samples": 1000,
+        "reward-range": None, "act": None, "compare-to": "logging", "missing-model": False,
+        "reward-model": "logistic", "logging-feature": "none", "model-folds": 5, "bootstrap-samples": 1000,
         "seed": 0,
     }  # fmt: skip
 

@@ -70,6 +70,21 @@ def test_row_of_weight_0_is_not_seen(logistic: bool) -> None:
     assert np.array_equal(before, after)
 
 
+@pytest.mark.parametrize("logistic", [True, False])
+def test_regression_does_not_depend_on_those_fitted_beside_it(logistic: bool) -> None:
+    """Three folds side by side. The rewards of a fold reach the regressions of the other folds, but not its own, to the
+    bit: neither by their values nor by the number of steps."""
+    fold = np.arange(ROWS) % 3
+    weight = (fold[:, None] != np.arange(3)).astype(float)
+    before = _fit(logistic, weight, [1.0] * 3)
+    kept = REWARD[logistic].copy()
+    REWARD[logistic][fold == 0] = np.where(X[fold == 0, 0] > 0, 0, 1)
+    after = _fit(logistic, weight, [1.0] * 3)
+    REWARD[logistic][:] = kept
+    assert np.array_equal(before[:, 0], after[:, 0])
+    assert not np.array_equal(before[:, 1], after[:, 1])
+
+
 def test_without_penalty_a_logistic_regression_has_the_mean_of_its_rewards() -> None:
     """c is not penalised: its gradient, Σ (r − r̂), is 0."""
     parameters = _fit(True, np.ones((ROWS, 1)), [30.0])

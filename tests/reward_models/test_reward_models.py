@@ -101,7 +101,7 @@ def test_rows_in_blocks_are_multiplied_by_the_maps_of_their_actions(actions: int
     np.add.at(wanted, which, (curvature * z)[:, :, None] * columns[:, None])
     wanted[-1] = wanted.sum(axis=0)
     assert gradient.numpy() == pytest.approx(wanted, abs=1e-4)
-    assert rows.gradient(rows.spread(curvature * z)).numpy() == pytest.approx(wanted, abs=1e-4)
+    assert rows.transposed(rows.spread(curvature * z)).numpy() == pytest.approx(wanted, abs=1e-4)
     totals = np.stack([np.bincount(which, curvature[:, f]) for f in range(2)], axis=1)
     assert rows.totals(rows.spread(curvature)).numpy() == pytest.approx(np.vstack([totals, totals.sum(axis=0)]))
 
