@@ -47,8 +47,8 @@ from s2bl_cli.training.data import TrainingData, TrainRows
 from s2bl_cli.training.gradient_learner import GradientLearner, start_network
 from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Run
-from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.reward_body import fit_to_rewards, propensities_follow_context
+from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.steps import steps_per_pass
 from s2bl_cli.training.validation import HeldOut
 from s2bl_cli.training.value_choice import LoggedRows, Predicted, is_clear, near_the_best
@@ -82,11 +82,10 @@ class DirectLearner:
     def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[tuple[Candidate, Result]]:
         sample = data.statistics.sample
         for seed, of_seed in groupby(run.unfinished(candidates), lambda candidate: candidate.fold.seed):
-            start = start_network(self._spec, data, seed, run)
-            if self._has_body and not (self._uses_copy and propensities_follow_context(data, start, run.device)):
+            if self._needs_reward_body(data, seed, run):
                 yield from self._fit_to_rewards(data, list(of_seed), run)
                 continue
-            network = self._copy(data, seed, run) if self._uses_copy else start
+            network = self._copy(data, seed, run) if self._uses_copy else start_network(self._spec, data, seed, run)
             copied = Copied.of(network, sample.rows.context, sample.rows.action, run.device)
             for candidate in of_seed:
                 if run.should_stop():
@@ -98,15 +97,25 @@ class DirectLearner:
         """Whether the policy is an image network, whose features are learned."""
         return self._spec.model not in STACKABLE
 
+    def _needs_reward_body(self, data: TrainingData, seed: int, run: Run) -> bool:
+        """Whether the network has a body that a copy of the logging policy cannot provide."""
+        if not self._has_body or not self._uses_copy:
+            return self._has_body
+        return not propensities_follow_context(data, start_network(self._spec, data, seed, run), run.device)
+
+    @property
+    def _linear(self) -> "DirectLearner":
+        """The regression on the contexts, without a copy."""
+        return DirectLearner(self._settings, replace(self._spec, model="linear", hidden=()), uses_copy=False)
+
     def _fit_to_rewards(
         self, data: TrainingData, candidates: Sequence[Candidate], run: Run
     ) -> Iterator[tuple[Candidate, Result]]:
         """The body is fitted to the rewards, once per fold. The regression keeps the ranking of its last layer: the
         body has seen the rewards, so they cannot show whether another layer is better."""
-        sample, linear = data.statistics.sample, replace(self._spec, model="linear", hidden=())
-        model = DirectLearner(self._settings, linear, uses_copy=False)
+        sample = data.statistics.sample
         for fold, of_fold in groupby(candidates, lambda candidate: candidate.fold):
-            cost_model = partial(model.cost_model, data, run=run)
+            cost_model = partial(self._linear.cost_model, data, run=run)
             network = fit_to_rewards(
                 self._settings, self._spec, data, fold, run, cost_model, on_all_rows=self._uses_copy
             )
@@ -131,6 +140,8 @@ class DirectLearner:
     def cost_model(self, data: TrainingData, fold: Fold, run: Run) -> "DirectModel":
         """The regression head of the direct method, cross-fitted on the known rows that policies of the fold learn
         from."""
+        if self._needs_reward_body(data, fold.seed, run):
+            return self._linear.cost_model(data, fold, run)
         sample = data.statistics.sample
         network = (
             self._copy(data, fold.seed, run) if self._uses_copy else start_network(self._spec, data, fold.seed, run)
@@ -292,9 +303,7 @@ class Rewards:
         of_logged = eta.gather(1, torch.from_numpy(action).to(eta.device)[:, None]).squeeze(1)
         return loss_of(of_logged, reward, logistic=self.logistic).to(torch.float64).cpu().numpy()
 
-    def fit(
-        self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"], tolerance: float = 1e-4
-    ) -> Tensor:
+    def fit(self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"], tolerance: float = 1e-4) -> Tensor:
         """The parameters of regressions. `weight`: (rows, regressions), in the order of `rows`."""
         given, options = self._given(rows, weight, choices)
         return fit_regressions(*given, **options, tolerance=tolerance)

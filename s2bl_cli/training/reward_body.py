@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.objectives import doubly_robust
-from s2bl_cli.objectives.hyperparameters import NU
+from s2bl_cli.objectives.hyperparameters import NU, Values
 from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import PolicyNetwork, network_from, on_device
 from s2bl_cli.reward_models.action_regression import predict_logged, regression_rows
@@ -35,7 +35,7 @@ _PENALTIES = (1.0, 10.0, 100.0, 1e3)
 _CLEAR = 3.0  # standard errors
 _CONSTANT = 1e-6  # standard deviation of log p: rounding
 _ROWS_AT_ONCE = 1024
-_CORRECTION = 1.0
+_CORRECTION, _NU = 1.0, 0.001
 _LEAST_STEPS, _PASSES = 600, 20  # on the known rows, if the body sees only these
 
 
@@ -51,7 +51,8 @@ def propensities_follow_context(data: TrainingData, start: PolicyNetwork, device
     if log_p.std() < _CONSTANT:
         return False
     actions = len(data.statistics.action_counts)
-    regression = regression_rows(_features(start, rows.context, device), torch.empty(rows.rows, 0), rows.action, actions)
+    features = _features(start, rows.context, device)
+    regression = regression_rows(features, features.new_zeros(rows.rows, 0), rows.action, actions)
     order = regression.order
     learns = np.repeat(fold[order, None] != np.arange(_FOLDS), len(_PENALTIES), axis=1).astype(np.float64)
     predicted = predict_logged(
@@ -118,7 +119,7 @@ def fit_to_rewards(
         reg_on_known=not on_all_rows,
         cost_model=cost_model,
     )
-    values = {"lam": 1.0, doubly_robust.CORRECTION.name: _CORRECTION, NU.name: NU.default}
+    values: Values = {"lam": 1.0, doubly_robust.CORRECTION.name: _CORRECTION, NU.name: _NU}
     body_run = replace(run, stage=f"fitting the body to the rewards ({spec.model})", keeps_tensors=True)
     (result,) = body_run.fit(learner, data, [Candidate(fold, 0, values)])
     return on_device(network_from(spec, result.tensors, "the body"), run.device)

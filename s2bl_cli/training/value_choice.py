@@ -39,7 +39,8 @@ class LoggedRows(NamedTuple):
         """The terms of the doubly robust value of the policy that takes the actions `best`: (rows,). `expected`: the
         expected rewards of these actions, `expected_logged`: of the logged ones."""
         importance = (best == self.action) / np.maximum(self.propensity, _NU)
-        return expected + importance * (self.reward - expected_logged)
+        scores: Floats = expected + importance * (self.reward - expected_logged)
+        return scores
 
 
 class Predicted(NamedTuple):
