@@ -15,14 +15,15 @@ from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.contract.policies import Policy
 from s2bl_cli.policies.network import network_from
 from s2bl_cli.training import direct_learner, reward_body
-from s2bl_cli.training.direct_learner import PENALTIES
+from s2bl_cli.training.candidates import Fold
+from s2bl_cli.training.direct_learner import PENALTIES, DirectLearner
 from s2bl_cli.training.gradient_learner import start_network
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.reward_body import propensities_follow_context
 from s2bl_cli.training.run import TrainingRun
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.value_choice import Floats, LoggedRows, Predicted
-from tests.learning_fixtures import CPU, arrays_of, signalled_by, train, train_all, write_arrays
+from tests.learning_fixtures import CPU, arrays_of, signalled_by, train, train_all, train_settings, write_arrays
 
 ACTIONS = 3
 SMALL: dict[str, Any] = {"model": "resnet-v1", "width": 4, "lr": 0.01}
@@ -84,6 +85,20 @@ def test_few_rewards_decide_what_the_copied_body_is_worth(tmp_path: Path, kind: 
     rows = _images(kind, known=0.15)
     policy = train(write_arrays(tmp_path / "log.parquet", rows, ACTIONS), method="dm-s2bl", epochs=5, **SMALL)
     assert _accuracy(policy, rows) > 0.9
+
+
+@pytest.mark.parametrize(("kind", "features"), [("uniform", 8 * 8), ("good", 8 * 4)])
+def test_reward_model_of_a_doubly_robust_network_is_linear_if_there_is_nothing_to_copy(
+    tmp_path: Path, kind: str, features: int
+) -> None:
+    """Linear in the pixels, or in the features of the copy."""
+    path = write_arrays(tmp_path / "log.parquet", _images(kind, rows=300), ACTIONS)
+    settings = train_settings(method="dr-s2bl", epochs=1, **SMALL)
+    with open_logs([str(path)]) as log:
+        training = TrainingRun(log, settings)
+        learner = DirectLearner(settings, training.spec, uses_copy=True)
+        model = learner.cost_model(training.data(None), Fold(0), Run(CPU))
+    assert {head.theta.shape for head in model.heads} == {(ACTIONS, features + 1)}
 
 
 def test_loss_decides_among_the_heads_whose_values_are_near_the_best(
