@@ -9,7 +9,8 @@ negative for an adverse one, and 0 for an uninformative one. `dm` is the regress
 The copy is a network with the policy's architecture. The regression is linear in the features before the last layer
 (the contexts, if the policy is linear), so the policy is the same network with a different last layer. Rewards that are
 not linear in these features need features of their own. An mlp therefore has an equal number of additional units,
-fitted to the rewards, next to the units of the copy. The known rows decide whether they are used.
+fitted to the rewards, next to the units of the copy. The known rows decide whether they are used. An image network has
+the body of the copy, or one fitted to the rewards if there is no copy or nothing to copy (`reward_body.py`).
 """
 
 from collections.abc import Iterator, Sequence
@@ -22,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import log_softmax, softplus
+from torch.nn.functional import log_softmax
 
 from s2bl_cli.contract.checkpoints import Result, RewardLink
 from s2bl_cli.contract.policies import NetworkSpec
@@ -39,16 +40,18 @@ from s2bl_cli.reward_models.action_regression import (
     regression_rows,
 )
 from s2bl_cli.reward_models.reward_network import PENALTIES as NETWORK_PENALTIES
-from s2bl_cli.reward_models.reward_network import RewardNetwork, fit_reward_network
+from s2bl_cli.reward_models.reward_network import RewardNetwork, fit_reward_network, loss_of
 from s2bl_cli.row_hash import uniform_hash
 from s2bl_cli.training.candidates import Candidate, Fold
 from s2bl_cli.training.data import TrainingData, TrainRows
 from s2bl_cli.training.gradient_learner import GradientLearner, start_network
 from s2bl_cli.training.interruption import Interrupted
 from s2bl_cli.training.learner import Run
+from s2bl_cli.training.reward_body import fit_to_rewards, propensities_follow_context
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.steps import steps_per_pass
 from s2bl_cli.training.validation import HeldOut
+from s2bl_cli.training.value_choice import LoggedRows, Predicted, is_clear, near_the_best
 
 # Every second value is tried, then the neighbours of the best one.
 PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1e3, 3e3, 1e4, 3e4)
@@ -63,6 +66,7 @@ _CELLS_AT_ONCE = 1 << 22  # rows × actions: 32 MB
 _PARAMETERS_AT_ONCE = 1 << 26  # of regressions fitted together, 256 MB
 _ROUGH = 0.01  # the tolerance of regressions that are only compared
 _NU = 0.001  # truncation in estimates on held-out rows
+_NOTHING_ELSE = 1e9  # a penalty that leaves only the scores and the mean
 
 Floats = npt.NDArray[np.float64]
 
@@ -79,12 +83,46 @@ class DirectLearner:
     def fit(self, data: TrainingData, candidates: Sequence[Candidate], run: Run) -> Iterator[tuple[Candidate, Result]]:
         sample = data.statistics.sample
         for seed, of_seed in groupby(run.unfinished(candidates), lambda candidate: candidate.fold.seed):
+            if self._needs_reward_body(data, seed, run):
+                yield from self._fit_to_rewards(data, list(of_seed), run)
+                continue
             network = self._copy(data, seed, run) if self._uses_copy else start_network(self._spec, data, seed, run)
             copied = Copied.of(network, sample.rows.context, sample.rows.action, run.device)
             for candidate in of_seed:
                 if run.should_stop():
                     raise Interrupted
                 yield candidate, self._result(candidate, sample, copied)
+
+    @property
+    def _has_body(self) -> bool:
+        """Whether the policy is an image network, whose features are learned."""
+        return self._spec.model not in STACKABLE
+
+    def _needs_reward_body(self, data: TrainingData, seed: int, run: Run) -> bool:
+        """Whether the network has a body that a copy of the logging policy cannot provide."""
+        if not self._has_body or not self._uses_copy:
+            return self._has_body
+        return not propensities_follow_context(data, start_network(self._spec, data, seed, run), run.device)
+
+    @property
+    def _linear(self) -> "DirectLearner":
+        """The regression on the contexts, without a copy."""
+        return DirectLearner(self._settings, replace(self._spec, model="linear", hidden=()), uses_copy=False)
+
+    def _fit_to_rewards(
+        self, data: TrainingData, candidates: Sequence[Candidate], run: Run
+    ) -> Iterator[tuple[Candidate, Result]]:
+        """The body is fitted to the rewards, once per fold. The regression keeps the ranking of its last layer: the
+        body has seen the rewards, so they cannot show whether another layer is better."""
+        sample = data.statistics.sample
+        for fold, of_fold in groupby(candidates, lambda candidate: candidate.fold):
+            cost_model = partial(self._linear.cost_model, data, run=run)
+            network = fit_to_rewards(
+                self._settings, self._spec, data, fold, run, cost_model, on_all_rows=self._uses_copy
+            )
+            copied = Copied.of(network, sample.rows.context, sample.rows.action, run.device)
+            for candidate in of_fold:
+                yield candidate, self._result(candidate, sample, copied, Choice(_NOTHING_ELSE, with_copy=True))
 
     def _copy(self, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:
         """π̂₀. It uses no feedback, so all folds of a seed share it."""
@@ -105,6 +143,8 @@ class DirectLearner:
     def cost_model(self, data: TrainingData, fold: Fold, run: Run) -> "DirectModel":
         """The regression head of the direct method, cross-fitted on the known rows that policies of the fold learn
         from."""
+        if self._needs_reward_body(data, fold.seed, run):
+            return self._linear.cost_model(data, fold, run)
         sample = data.statistics.sample
         network = (
             self._copy(data, fold.seed, run) if self._uses_copy else start_network(self._spec, data, fold.seed, run)
@@ -115,25 +155,52 @@ class DirectLearner:
         rows = self._rows(sample, copied, learned)
         part = _parts_of(sample.number[learned], fold.seed)
         weight = _weights(sample.take(learned))
-        regression, _ = _selected(rows, rewards, _at_least_two(part), PENALTIES, weight)
+        regression, _ = self._selected(rows, rewards, _at_least_two(part), PENALTIES, sample, learned, copied)
         learns = (part[:, None] != np.arange(_FOLDS + 1)).astype(np.float64)  # the last one learns from all
         learns[:, ~learns.any(axis=0)] = 1  # or of very few rows, a model would have none
         parameters = rewards.fit(rows, (learns * weight[:, None])[rows.order], [regression] * (_FOLDS + 1))
         return DirectModel(fold, copied, rewards, [Head.of(column, rows) for column in parameters.T])
 
     def _rows(self, sample: TrainRows, copied: "Copied", learned: npt.NDArray[np.bool_]) -> RegressionRows:
-        scores = copied.logged[learned, None][:, : int(self._uses_copy)]
+        scores = copied.logged[learned, None][:, : int(self._uses_copy or self._has_body)]
         return regression_rows(copied.features[learned], scores, sample.rows.action[learned], self._spec.actions)
 
-    def _result(self, candidate: Candidate, sample: TrainRows, copied: "Copied") -> Result:
-        """`copied`: the copy, evaluated on the sample's rows."""
+    def _selected(
+        self,
+        rows: RegressionRows,
+        rewards: "Rewards",
+        fold: npt.NDArray[np.int64],
+        penalties: Sequence[float],
+        sample: TrainRows,
+        learned: npt.NDArray[np.bool_],
+        copied: "Copied",
+    ) -> tuple["Choice", Floats]:
+        """The regression on the learned rows, and its losses on other folds."""
+        weight = _weights(sample.take(learned))
+        if not self._has_body:
+            return _selected(rows, rewards, fold, penalties, weight)
+        logged = LoggedRows(
+            sample.rows.action[learned].astype(np.int64),
+            sample.rows.propensity[learned].astype(np.float64),
+            rewards.scaled,
+            weight,
+        )
+        return _selected_by_value(rows, rewards, fold, penalties, logged, copied, np.flatnonzero(learned))
+
+    def _result(
+        self, candidate: Candidate, sample: TrainRows, copied: "Copied", regression: "Choice | None" = None
+    ) -> Result:
+        """`copied`: the copy, evaluated on the sample's rows. `regression`: the given one, else selected."""
         learned = sample.learned(candidate.fold)
         rewards = Rewards.of(-sample.rows.cost[learned].astype(np.float64))
         rows = self._rows(sample, copied, learned)
         fold = _at_least_two(_parts_of(sample.number[learned], candidate.fold.seed))
         given = candidate.hyperparameters["penalty"]
         weight = _weights(sample.take(learned))
-        regression, losses = _selected(rows, rewards, fold, PENALTIES if given is None else (given,), weight)
+        losses = np.empty(0)
+        if regression is None:
+            penalties = PENALTIES if given is None else (given,)
+            regression, losses = self._selected(rows, rewards, fold, penalties, sample, learned, copied)
         parameters = rewards.fit(rows, weight[rows.order, None], [regression])[:, 0]
         model: Head | Units = Head.of(parameters, rows)
         if self._spec.model == "mlp":
@@ -228,18 +295,27 @@ class Rewards:
 
     def expected(self, eta: Tensor) -> Tensor:
         """The expected rewards in the user's unit."""
-        return (eta.sigmoid() if self.logistic else eta) * self.scale + self.shift
+        return self.scaled_expected(eta) * self.scale + self.shift
 
-    def fit(self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"]) -> Tensor:
+    def scaled_expected(self, eta: Tensor) -> Tensor:
+        return eta.sigmoid() if self.logistic else eta
+
+    def losses_of(self, eta: Tensor, action: npt.NDArray[np.int64]) -> Floats:
+        """The loss of every row. `eta` (rows, actions) and the logged actions are in the original order."""
+        reward = torch.from_numpy(self.scaled).to(eta)
+        of_logged = eta.gather(1, torch.from_numpy(action).to(eta.device)[:, None]).squeeze(1)
+        return loss_of(of_logged, reward, logistic=self.logistic).to(torch.float64).cpu().numpy()
+
+    def fit(self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"], tolerance: float = 1e-4) -> Tensor:
         """The parameters of regressions. `weight`: (rows, regressions), in the order of `rows`."""
         given, options = self._given(rows, weight, choices)
-        return fit_regressions(*given, **options)
+        return fit_regressions(*given, **options, tolerance=tolerance)
 
     def losses(self, rows: RegressionRows, weight: Floats, choices: Sequence["Choice"]) -> Floats:
         """The loss of every row under regressions that are fitted roughly: (rows, regressions)."""
         given, options = self._given(rows, weight, choices)
         eta, reward = predict_logged(*given, **options, tolerance=_ROUGH), given[1][:, None]
-        loss = softplus(eta) - reward * eta if self.logistic else (eta - reward) ** 2
+        loss = loss_of(eta, reward, logistic=self.logistic)
         return loss.to(torch.float64).cpu().numpy()
 
     def _given(
@@ -289,12 +365,50 @@ def _selected(
     for with_copy in (True, False) if rows.scores.shape[1] else (False,):
         coarse = penalties.index(best(with_copy, penalties[::2]).penalty)
         bests.append(best(with_copy, [*penalties[max(coarse - 1, 0) : coarse], *penalties[coarse + 1 : coarse + 2]]))
-    without = losses[bests[0]] - losses[bests[-1]]
-    is_clear = without.mean() > without.std() / np.sqrt(len(without))
-    choice = bests[-1 if is_clear else 0]
+    choice = bests[-1 if is_clear(losses[bests[0]] - losses[bests[-1]]) else 0]
     by_row = np.empty(len(rows.order))
     by_row[rows.order] = losses[choice]
     return choice, by_row
+
+
+def _selected_by_value(
+    rows: RegressionRows,
+    rewards: Rewards,
+    fold: npt.NDArray[np.int64],
+    penalties: Sequence[float],
+    logged: LoggedRows,
+    copied: "Copied",
+    index: npt.NDArray[np.int64],
+) -> tuple[Choice, Floats]:
+    """The regression that best predicts the rewards of other folds, among those whose best actions are worth most
+    there (`value_choice.py`). As above, the copy is dropped only if that is clearly better. `index`: of the rows in
+    `copied`; all arrays are in the original order of the rows."""
+    with_copy = (True, False) if rows.scores.shape[1] else (False,)
+    choices = [Choice(penalty, uses) for uses in with_copy for penalty in penalties]
+    single, learns = rows.in_single_precision(), fold[:, None] != np.arange(_FOLDS)
+    weight = (learns * logged.weight[:, None])[rows.order]
+    models: list[Predicted] = []
+    expected, least = np.empty((0, 0)), np.inf  # of the regression with the smallest loss
+    for choice in choices:
+        parameters = rewards.fit(single, weight, [choice] * _FOLDS, tolerance=_ROUGH)
+        eta = parameters.new_empty(len(index), rows.actions)
+        for number, column in enumerate(parameters.T):
+            held_out = np.flatnonzero(fold == number)
+            at = torch.from_numpy(index[held_out]).to(eta.device)
+            eta[torch.from_numpy(held_out).to(eta.device)] = Head.of(column, rows).eta(copied, at).to(eta)
+        model = Predicted(eta.argmax(1).cpu().numpy(), rewards.losses_of(eta, logged.action) * logged.weight)
+        models.append(model)
+        if model.loss.sum() < least:
+            least = float(model.loss.sum())
+            expected = rewards.scaled_expected(eta).to(torch.float64).cpu().numpy()
+    near = near_the_best(models, expected, logged)
+    bests = [
+        min(of_kind, key=lambda number: models[number].loss.sum())
+        for uses in with_copy
+        if (of_kind := [number for number in near if choices[number].with_copy == uses])
+    ]
+    chosen = bests[-1 if is_clear(models[bests[0]].loss - models[bests[-1]].loss) else 0]
+    return choices[chosen], models[chosen].loss
 
 
 def _add_losses(
@@ -378,6 +492,9 @@ class Head:
 
     def predict(self, copied: Copied, context: npt.NDArray[np.generic], rows: Tensor) -> Tensor:
         """η of all actions: (rows, actions)."""
+        return self.eta(copied, rows)
+
+    def eta(self, copied: Copied, rows: Tensor) -> Tensor:
         weight = (self.theta + self.shared).T
         return copied.features[rows].to(weight) @ weight[:-1] + weight[-1] + self.slope.sum() * copied.log_pi0(rows)
 
