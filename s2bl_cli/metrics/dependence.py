@@ -84,9 +84,7 @@ def dependence(
     return f"the model of missingness does not predict which rows have feedback ({times} random signs, p ≤ {_LEVEL:g})"
 
 
-def _shuffled(
-    known: Mask, cluster: Clusters | None, probability: Floats | None, rng: np.random.Generator
-) -> Floats:
+def _shuffled(known: Mask, cluster: Clusters | None, probability: Floats | None, rng: np.random.Generator) -> Floats:
     """k − k̄, or k − P̂ of a model, and its shuffles: (1 + shuffles, rows)."""
     deviation = (known - (known.mean() if probability is None else probability)).astype(np.float32)
     if cluster is None and probability is None:

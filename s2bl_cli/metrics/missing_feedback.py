@@ -40,8 +40,8 @@ def completed(terms: Terms, predicted: Sequence[Floats], known: Mask, probabilit
 
 
 def mismatch(policy: ScoredPolicy) -> str | None:
-    """A warning if the known rows, weighted by the model of missingness, do not have the number, the mean weight and the
-    mean expected reward of all rows. Without a model, every row has the same probability of being known.
+    """A warning if the known rows, weighted by the model of missingness, do not have the number, mean weight and mean
+    expected reward of all rows. Without a model, every row has the same probability of being known.
 
     mean(o − 1) and mean((o/ō − 1) g), o = known/P(known | x, a), are 0 in expectation for every function g of context
     and action. If P is fitted, the means vary less than their standard errors suggest, so false warnings are rare.

@@ -55,8 +55,8 @@ def test_weights_are_the_inverse_probabilities(tmp_path: Path) -> None:
 
     The log has 80,000 rows: half of the 20,000 known ones are sampled, and a quarter of the 60,000 missing ones. The
     sampled rates of an action can be counted, and the mean weight follows them. The rates themselves vary: a logit has
-    the standard error √(1/known + 1/missing), and ln(1/P) that times 1 − P. That is 0.6 √(1/8,000 + 1/6,000) = 1.0 % for
-    action 0 and 0.9 √(1/2,000 + 1/9,000) = 2.2 % for action 1. The limits are four standard errors."""
+    the standard error √(1/known + 1/missing), and ln(1/P) that times 1 − P. That is 0.6 √(1/8,000 + 1/6,000) = 1.0 %
+    for action 0 and 0.9 √(1/2,000 + 1/9,000) = 2.2 % for action 1. The limits are four standard errors."""
     path = write_arrays(tmp_path / "log.parquet", _selective(80_000), 2)
     with open_logs([str(path)]) as log:
         found = TrainingData(log, COLUMNS, streamed=False, sample_known=False, contrast_rows=16_000)
