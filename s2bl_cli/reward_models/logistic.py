@@ -6,7 +6,7 @@ Rewards are scaled from their range to values v in [0, 1], so predictions lie wi
 
 W_· is shared by all actions, and W_a belongs to one action: what the actions have in common is learned from all rows.
 The model is fitted by Newton's method on the cross-entropy plus Gaussian priors, under which a logit has the standard
-deviation `spread` from W and `intercept_spread` from b_a. b has no prior, so that the mean prediction on a model's
+deviation `spread` from W_·, `action_spread` from W_a and `intercept_spread` from b_a. b has no prior, so that the mean prediction on a model's
 training rows equals their mean reward. Values between 0 and 1 vary less than draws of 0 or 1 with the same mean would,
 by a factor φ; the prior is weakened by the same factor (quasi-likelihood, McCullagh & Nelder 1989).
 
@@ -118,7 +118,9 @@ def _newton(rows: Rows, value: Floats, learned: Floats, settings: RewardModelSet
     dispersion = np.clip((value**2 @ learned / total - mean**2) / (mean * (1 - mean)), 1e-6, 1)
     weight, v = rows.spread(learned.astype(np.float32)), rows.spread(value[:, None].astype(np.float32))
     ridge = weight.new_empty(rows.maps, len(mean), rows.features + 1)
-    ridge[..., :-1] = weight.new_tensor(dispersion * rows.features / settings.spread**2).unsqueeze(1)
+    of_actions = settings.spread if settings.action_spread is None else settings.action_spread
+    ridge[:-1, :, :-1] = weight.new_tensor(dispersion * rows.features / of_actions**2).unsqueeze(1)
+    ridge[-1, :, :-1] = weight.new_tensor(dispersion * rows.features / settings.spread**2).unsqueeze(1)
     ridge[..., -1] = weight.new_tensor(dispersion / settings.intercept_spread**2)
     ridge[-1, :, -1] = 0.0
     maps = torch.zeros_like(ridge)

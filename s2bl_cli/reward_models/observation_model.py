@@ -2,8 +2,8 @@
 
 It is fitted like a reward model, but on whether the reward is known instead of on the reward. It is linear in one of
 four kinds of features: the context x; x and |x|; these and random features; or x and steps, which are whether a feature
-exceeds each of its quantiles. x alone has a weak and a strong prior, the others a weak one. Of the five models, the one
-that best predicts which rows of other folds are known is used. A linear map of random features is a network with one
+exceeds each of its quantiles. Each has two priors. Of the eight models, the one that best predicts which rows of other
+folds are known is used. A linear map of random features is a network with one
 hidden layer whose first layer is drawn at random and not trained, so anything that fits linear maps can fit it (Rahimi
 & Recht 2007; Huang et al. 2006). Steps can follow any function of one feature.
 """
@@ -29,10 +29,11 @@ _MOST_COLUMNS = 960  # of steps; contexts so wide that fewer than _LEAST_STEPS p
 _MOST_ROWS = 100_000  # to fit on
 _ROWS_AT_ONCE = 8192
 
-# Prior standard deviations of a logit. The small one suits many features with few rows. Shrinking steps or |x| as much
-# would predict a little better, but would leave the bias that the weights have to remove. Intercepts of actions are
-# shrunk less for the same reason.
-_WEAK, _BOTH = (3.0,), (3.0, 0.3)
+# Prior standard deviations of a logit, from the weights that all actions share and from those of one action. The small
+# ones of x alone suit many features with few rows. Shared weights of steps or |x| are not shrunk as much: this would
+# predict a little better, but would leave the bias that the weights have to remove. Intercepts of actions are shrunk
+# less for the same reason. The weights of one action are many, and their noise would become large weights of rows.
+_OF_CONTEXT, _OF_MANY = ((3.0, 3.0), (0.3, 0.3)), ((3.0, 3.0), (3.0, 0.7))
 _LEAST_INTERCEPT_SPREAD = 1.0
 
 Floats = npt.NDArray[np.float64]
@@ -125,8 +126,13 @@ def cross_fit_observation(
     best, highest = None, -np.inf
     for features, spreads in _candidates(context, settings.seed, device):
         seen = context if features is None else features(context)
-        for spread in spreads:
-            priors = replace(settings, spread=spread, intercept_spread=max(spread, _LEAST_INTERCEPT_SPREAD))
+        for spread, action_spread in spreads:
+            priors = replace(
+                settings,
+                spread=spread,
+                action_spread=action_spread,
+                intercept_spread=max(spread, _LEAST_INTERCEPT_SPREAD),
+            )
             fitted = cross_fit(seen, action, known.astype(np.float32), fold, actions, priors, device)
             likelihood = log_likelihood(_of_logged(fitted, seen, action, fold), known).sum()
             if best is None or likelihood > highest:
@@ -137,14 +143,14 @@ def cross_fit_observation(
 
 def _candidates(
     context: npt.NDArray[np.generic], seed: int, device: torch.device
-) -> Iterator[tuple[Features | None, tuple[float, ...]]]:
+) -> Iterator[tuple[Features | None, tuple[tuple[float, float], ...]]]:
     """Features with the priors to try."""
-    yield None, _BOTH
-    yield RandomFeatures(context, 0, seed, device), _WEAK
-    yield RandomFeatures(context, _HIDDEN, seed, device), _WEAK
+    yield None, _OF_CONTEXT
+    yield RandomFeatures(context, 0, seed, device), _OF_MANY
+    yield RandomFeatures(context, _HIDDEN, seed, device), _OF_MANY
     steps = Steps(context, device)
     if len(steps):
-        yield steps, _WEAK
+        yield steps, _OF_MANY
 
 
 def _of_logged(model: RewardModel, seen: Contexts, action: Ints, fold: Ints) -> npt.NDArray[np.float32]:
