@@ -72,8 +72,9 @@ class World:
     """A problem whose every probability is known.
 
     `rho` is the share of rows with feedback. With `missing_by`, who has it depends on context and action: on the
-    action and one of four groups of contexts, or on every kind of context and action, each with a rate of its own; or
-    on the reward, which is known if it is positive. Without `modelled`, no model of missingness is used. Rewards are
+    action and one of four groups of contexts; on every kind of context and action, each with a rate of its own; on
+    whether the first feature is far from 0, which also decides how high rewards are; or on the reward, which is known
+    if it is positive. Without `modelled`, no model of missingness is used. Rewards are
     `CLICKS` (0 or 1), `GRADED` (near their mean), `RARE` (1 in about 0.5 % of the rows) or `REVENUE` (mostly 0, else
     lognormal). With `own_models` the models of reward and missingness are those of s2bl, which see features of the
     context, not its kind. The policy has logits `sharp`·taste, or takes the best action if `sharp` is None; the logging
@@ -102,7 +103,10 @@ class World:
         self.users, self.benign = users, benign
         rng = np.random.default_rng(7)
         taste = rng.standard_normal((KINDS, actions))
-        level = rng.standard_normal((KINDS, 1)) * (1.5 if rewards == GRADED else 0.3)
+        level = shown_level = rng.standard_normal((KINDS, 1)) * (1.5 if rewards == GRADED else 0.3)
+        is_far = np.abs(taste[:, :1]) > np.median(np.abs(taste[:, 0]))
+        if missing_by == "distance":
+            level = np.where(is_far, 1.5, -1.5)
         self.rate = 1 / (1 + np.exp(-(level + (0.3 if rewards == GRADED else 1.0) * taste)))
         self.pi0 = softmax(flat * taste + flat * rng.standard_normal((KINDS, actions)))
         self.pi = np.eye(actions)[taste.argmax(axis=1)] if sharp is None else softmax(sharp * taste)
@@ -117,7 +121,9 @@ class World:
             self.seen = rng.uniform(0.1, 0.6, (GROUPS, actions))[np.arange(KINDS) % GROUPS]
         if missing_by == "kind":
             self.seen = np.random.default_rng(11).uniform(0.1, 0.6, (KINDS, actions))
-        self.features = np.hstack([taste, level, rng.standard_normal((KINDS, 2))]).astype(np.float32)
+        if missing_by == "distance":
+            self.seen = np.broadcast_to(np.where(is_far, 0.45, 0.05), (KINDS, actions))
+        self.features = np.hstack([taste, shown_level, rng.standard_normal((KINDS, 2))]).astype(np.float32)
         self.value = float((self.pi * self.mean).sum(axis=1).mean())
         self.gain = self.value - float((self.pi0 * self.mean).sum(axis=1).mean())
         self.range = {CLICKS: (0.0, 1.0), RARE: (0.0, 1.0), GRADED: (0.02, 1.08), REVENUE: None}[rewards]
@@ -193,6 +199,8 @@ OTHER_WORLDS = (
     World("revenue, 5,000 rows", 5000, rewards=REVENUE),
     World("revenue, heavy weights, 5,000 rows", 5000, rewards=REVENUE, sharp=3.0, flat=1.0),
     World("missing by groups, 5,000 rows, no model", 5000, missing_by="group", modelled=False),
+    World("missing by |x₀|, 5,000 rows, no model", 5000, missing_by="distance", modelled=False, own_models=True),
+    World("missing by |x₀|, 5,000 rows, with the models of evaluate", 5000, missing_by="distance", own_models=True),
     World("only purchases known, 5,000 rows", 5000, rewards=REVENUE, missing_by="reward", modelled=False),
     World("500 users with 10 rows each", 5000, users=True),
 )
@@ -294,11 +302,12 @@ class Replication:
             gain = difference(estimates[name], _estimate(name, logging))
             (interval,) = intervals([gain], IntervalSettings())
             self.gains.append((name, gain.value, interval))
-        fault = mismatch(policy)
-        self.is_mismatch = fault is not None and world.modelled
-        concerns = [fault, one_sided(sample)]
-        if seen is not None and not world.modelled:
-            concerns.append(dependence(world.features[x], a, known, sample.cluster))
+        concerns = [mismatch(policy)]
+        if seen is not None:
+            probability = seen.astype(np.float32) if world.modelled else None
+            concerns.append(dependence(world.features[x], a, known, sample.cluster, probability=probability))
+        self.is_mismatch = world.modelled and any(fault is not None for fault in concerns)
+        concerns.append(one_sided(sample))
         judged = ScoredPolicy(sample, policy.columns, concerns=tuple(filter(None, concerns)))
         (verdict,) = METRICS.load("health").compute(judged)
         self.verdict = int(verdict.value)
@@ -487,7 +496,12 @@ EXCEPTIONS
   weights it is too small. So a mean weight that is more than two standard errors from 1 is a reason for caution,
   although that happens by chance in 5 % of the logs.
 - **Feedback that is missing by context and action** makes values biased without `--missing-model`. `evaluate` detects
-  it, and such logs are not reliable.
+  it, and such logs are not reliable. In the worlds "missing by |x₀|", rewards are high and feedback is common where the
+  first feature is far from 0, on either side.
+- **Limits on the influences of a gain** were tried: the largest share of one row, the number of rows that carry it, its
+  kurtosis and its skewness. Each leaves logs that cover less often. With heavy weights and skewed revenue, for example,
+  the `dr` gain covers in 87.9 % of the reliable logs, and in 81.0 % of those in which no row has a quarter of its
+  variance (400 logs).
 - **Users** have ten rows each, which are not independent. The standard errors are those of clusters.
 
 ## Setup of the sections

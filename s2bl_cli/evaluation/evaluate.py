@@ -37,6 +37,8 @@ from s2bl_cli.metrics.sample import ScoredPolicy
 from s2bl_cli.registry import METRICS
 from s2bl_cli.settings import recorded, recorded_changes
 
+_MODEL_MISFIT = "the model of missingness does not fit"
+
 Progress = Callable[[str, int, str], AbstractContextManager[Advance]]
 
 
@@ -94,10 +96,10 @@ def score_on_log(
     models = fit_models(log, rows, metrics, settings, device)
     concerns: tuple[str, ...] = ()
     if models.missingness is not None:
-        concerns = ("which rows have feedback depends on context or action",)
-        evaluation.warnings.append(
-            f"{log.name}: {models.missingness}: estimates from the known rows may be biased; use --missing-model"
-        )
+        is_modelled = models.observation is not None
+        concerns = (_MODEL_MISFIT if is_modelled else "which rows have feedback depends on context or action",)
+        remedy = "are biased unless the reward model is right" if is_modelled else "may be biased; use --missing-model"
+        evaluation.warnings.append(f"{log.name}: {models.missingness}: estimates from the known rows {remedy}")
     if any(metric.group in (VALUE, HEALTH) for metric in metrics) and (fault := one_sided(rows.sample)) is not None:
         concerns = (*concerns, fault)
         evaluation.warnings.append(

@@ -47,7 +47,7 @@ class FittedModels:
     fold: npt.NDArray[np.int32]  # (selected rows,)
     reward: "FittedReward | None"
     observation: ObservationModel | None  # P(known | x, a), if rows are weighted by it
-    missingness: str | None  # a warning, if feedback depends on context or action and rows are not weighted accordingly
+    missingness: str | None  # a warning, if feedback depends on context or action in a way that no model accounts for
 
     @property
     def recorded(self) -> dict[str, str]:
@@ -145,13 +145,14 @@ def fit_models(
     if with_missingness:
         seen_context = context[np.searchsorted(sampled, seen_rows)]
         action, is_known, seen_fold = sample.action[seen_rows], sample.known[seen_rows], fold[seen_rows]
+        cluster = None if sample.cluster is None else numbered(sample.cluster[seen_rows])
+        probability = None
         if settings.missing_model:
             observation = cross_fit_observation(
                 seen_context, action, is_known, seen_fold, sample.actions, model_settings, device
             )
-        else:
-            cluster = None if sample.cluster is None else numbered(sample.cluster[seen_rows])
-            warning = dependence(seen_context, action, is_known, cluster, settings.seed)
+            probability = observation.probability(seen_context, action, seen_fold)
+        warning = dependence(seen_context, action, is_known, cluster, settings.seed, probability)
     return FittedModels(fold, reward, observation, warning)
 
 

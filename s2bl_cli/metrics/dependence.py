@@ -5,6 +5,9 @@ with the same sums for shuffled k. If k is independent of context and action, al
 probability of a false alarm is therefore the level, for any number of features and known rows. Rows of a cluster depend
 on each other, so with clusters each cluster gets a random sign instead of a shuffle, which is valid for many clusters.
 
+A model P̂(known | x, a) is tested in the same way: its residuals k − P̂ replace k − k̄, and each row gets a random sign.
+Fitting makes such sums smaller than random signs do, so the test is conservative.
+
 There are four groups of features: the constant 1, the standardised context x, |x|, and max(0, B x + b) with random B
 and b, decorrelated. A statistic is the sum of the squared sums of a group. Statistics over all rows detect dependence
 on the context, and statistics over the rows of each action detect dependence on the action, alone or together with the
@@ -38,14 +41,20 @@ Actions = npt.NDArray[np.integer[Any]]
 
 
 def dependence(
-    context: Contexts, action: Actions, known: Mask, cluster: Clusters | None = None, seed: int = 0
+    context: Contexts,
+    action: Actions,
+    known: Mask,
+    cluster: Clusters | None = None,
+    seed: int = 0,
+    probability: Floats | None = None,
 ) -> str | None:
-    """A warning if the test rejects at 1 %. Takes rows with and without feedback."""
+    """A warning if the test rejects at 1 %. Takes rows with and without feedback. `probability`: P̂(known | x, a) of a
+    model that is tested, cross-fitted."""
     if known.all() or not known.any():
         return None
     rng = np.random.default_rng([seed, 4])
     features = _Features(context, rng)
-    deviations = _shuffled(known, cluster, rng)  # (1 + shuffles, rows)
+    deviations = _shuffled(known, cluster, probability, rng)  # (1 + shuffles, rows)
     group = _groups_of_actions(action)
     counts = np.bincount(group)
     sums = np.zeros((len(counts), len(deviations), features.count))  # of (k − k̄)·f
@@ -69,19 +78,20 @@ def dependence(
     if (largest >= largest[0]).mean() > _LEVEL:
         return None
     value, *shuffled = statistics[:, scores[0].argmax()]
-    return (
-        f"which rows have feedback depends on context or action (test statistic {value / np.mean(shuffled):,.1f} times "
-        f"that of shuffled rows, p ≤ {_LEVEL:g})"
-    )
+    times = f"test statistic {value / np.mean(shuffled):,.1f} times that of"
+    if probability is None:
+        return f"which rows have feedback depends on context or action ({times} shuffled rows, p ≤ {_LEVEL:g})"
+    return f"the model of missingness does not predict which rows have feedback ({times} random signs, p ≤ {_LEVEL:g})"
 
 
-def _shuffled(known: Mask, cluster: Clusters | None, rng: np.random.Generator) -> Floats:
-    """k − k̄ and its shuffles: (1 + shuffles, rows)."""
-    deviation = (known - known.mean()).astype(np.float32)
-    if cluster is None:
+def _shuffled(known: Mask, cluster: Clusters | None, probability: Floats | None, rng: np.random.Generator) -> Floats:
+    """k − k̄, or k − P̂ of a model, and its shuffles: (1 + shuffles, rows)."""
+    deviation = (known - (known.mean() if probability is None else probability)).astype(np.float32)
+    if cluster is None and probability is None:
         return np.stack([deviation, *(rng.permutation(deviation) for _ in range(_SHUFFLES))])
-    signs = rng.integers(0, 2, (_SHUFFLES, int(cluster.max()) + 1), np.int8) * 2 - 1
-    return np.vstack([deviation[None], signs[:, cluster] * deviation])
+    units = np.arange(len(known)) if cluster is None else cluster
+    signs = rng.integers(0, 2, (_SHUFFLES, int(units.max()) + 1), np.int8) * 2 - 1
+    return np.vstack([deviation[None], signs[:, units] * deviation])
 
 
 def _groups_of_actions(action: Actions) -> npt.NDArray[np.int64]:

@@ -10,7 +10,7 @@ import numpy as np
 from s2bl_cli.metrics.estimate import Estimate, Terms, Values, mean_estimate, normal_quantile
 from s2bl_cli.metrics.sample import PI, VALUE_HAT, Floats, LoggedSample, Mask, ScoredPolicy
 
-_SURPRISE = 3.5  # standard errors; for two means, exceeded by chance in 1 of 1,000 logs
+_SURPRISE = 3.0  # standard errors; for three means, exceeded by chance in fewer than 1 of 100 logs
 _SAME_WEIGHTS = 1e-5  # weights this close to 1 are those of the logging policy, except for rounding
 
 
@@ -40,11 +40,11 @@ def completed(terms: Terms, predicted: Sequence[Floats], known: Mask, probabilit
 
 
 def mismatch(policy: ScoredPolicy) -> str | None:
-    """A warning if the known rows, weighted by the model of missingness, do not have the mean weight and the mean
+    """A warning if the known rows, weighted by the model of missingness, do not have the number, mean weight and mean
     expected reward of all rows. Without a model, every row has the same probability of being known.
 
-    mean((o/ō − 1) g), o = known/P(known | x, a), is 0 in expectation for every function g of context and action. If P
-    is fitted, the mean varies less than its standard error suggests, so false warnings are rare.
+    mean(o − 1) and mean((o/ō − 1) g), o = known/P(known | x, a), are 0 in expectation for every function g of context
+    and action. If P is fitted, the means vary less than their standard errors suggest, so false warnings are rare.
     """
     sample, rows = policy.sample, policy.predicted_rows
     if not policy.has(PI) or sample.known.all() or not sample.known.any():
@@ -53,6 +53,8 @@ def mismatch(policy: ScoredPolicy) -> str | None:
     # Subtracting the mean of g changes only the standard error.
     tested = (policy.w,) if rows is None else (rows.w, rows.w * rows.r)
     gaps = [mean_estimate((o / o.mean() - 1) * (g - g.mean()), cluster=sample.cluster) for g in tested]
+    if sample.observed is not None:
+        gaps.append(mean_estimate(o - 1, cluster=sample.cluster))
     worst = max((abs(gap.value) / gap.stderr for gap in gaps if gap.stderr), default=0.0)
     if worst <= _SURPRISE:
         return None

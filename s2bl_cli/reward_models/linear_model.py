@@ -4,7 +4,7 @@
 
 f are given scores of the actions, such as the log-probabilities of the logging policy; s is the same for all actions.
 `logistic.py` and `ridge.py` say how rewards are scaled and how they follow from η. Under the prior, W·x̃ and b_a each
-have the standard deviation `spread`. b and s have no prior, so that the mean prediction on a model's training rows
+have the standard deviation `spread`, if the settings give no other one for W_a or b_a. b and s have no prior, so that the mean prediction on a model's training rows
 equals their mean reward.
 
 All folds are fitted at once: model j skips the rows of fold j. Inputs and outputs are arrays; torch computes on the
@@ -241,6 +241,10 @@ def _fit(
     weight, v = design.spread(learned.astype(np.float32)), design.spread(value[:, None].astype(np.float32))
     ridge = weight.new_tensor(variance / spread**2).unsqueeze(1).expand(design.maps, -1, design.inputs).clone()
     ridge[..., : design.features] *= design.features
+    if settings.action_spread is not None:
+        ridge[:-1, :, : design.features] *= ridge.new_tensor((spread / settings.action_spread) ** 2).unsqueeze(1)
+    if settings.intercept_spread is not None:
+        ridge[:-1, :, -1] = ridge.new_tensor(variance / settings.intercept_spread**2)
     ridge[-1, :, design.features :] = 0.0  # s and b
     maps = torch.zeros_like(ridge)
     maps[-1, :, -1] = weight.new_tensor(np.log(mean / (1 - mean)) if link.logistic else mean)

@@ -11,5 +11,7 @@ class RewardModelSettings:
     newton_steps: int = 12
     gradient_steps: int = 8  # conjugate-gradient steps per Newton step: images need them all, 20 features about 5
     spread: float = 3.0  # prior standard deviation of a logit, if logistic; smaller values regularise more
+    action_spread: float | None = None  # the same for the weights of one action; None: spread
+    intercept_spread: float | None = None  # the same for the intercept of an action; None: spread
     most_cells: int = 1 << 26  # rows × features used for fitting, 256 MB; beyond that, rows are sampled
     seed: int = 0

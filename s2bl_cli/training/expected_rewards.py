@@ -32,7 +32,8 @@ _FOLDS, _FOLD_SEED = 5, 0xE5
 _LEAST_ROWS = 20  # fewer rows do not show how a model does on unseen ones
 _Z_95 = 1.96
 _LARGEST_WEIGHT = 20.0  # per row: otherwise rare actions would dominate the others
-_BASELINE = RewardModelSettings(folds=_FOLDS, spread=0.3, most_cells=1 << 22)  # a rough one is enough
+# A rough model is enough.
+_BASELINE = RewardModelSettings(folds=_FOLDS, spread=0.3, intercept_spread=0.3, most_cells=1 << 22)
 
 
 class KnownRewards(NamedTuple):

@@ -20,18 +20,10 @@ from s2bl_cli.training.data import Contrast, Statistics, TrainRows
 
 TESTED_ROWS = 5_000  # with feedback, and as many without
 _LARGEST_WEIGHT = 20.0  # relative to that of a row whose probability is the overall share of known rows
-_FOLDS, _FOLD_SEED = 5, 0xF0
+_FOLDS, _FOLD_SEED, _TEST_SEED = 5, 0xF0, 0xF1
 _ROWS_AT_ONCE = 8192
 
 Floats = npt.NDArray[np.float32]
-
-
-def missingness_warning(contrast: Contrast, *, has_clusters: bool) -> str | None:
-    """A warning with a remedy, if the presence of feedback depends on context or action."""
-    rows, number = contrast.rows.rows, contrast.rows.number
-    cluster = np.unique(number, return_inverse=True)[1].reshape(-1) if has_clusters else None
-    fault = dependence(rows.context, rows.action, rows.known, cluster)
-    return None if fault is None else f"{fault}: policies may prefer actions with more feedback; use --missing-model"
 
 
 @dataclass(frozen=True)
@@ -64,6 +56,24 @@ def fit_feedback_weights(contrast: Contrast, statistics: Statistics, device: tor
     model = cross_fit_observation(rows.context, rows.action, rows.known, fold, actions, settings, device)
     share = len(statistics.known.c) / statistics.rows
     return FeedbackWeights(model, contrast.missing_share / contrast.known_share, share / _LARGEST_WEIGHT)
+
+
+def missingness_warning(
+    contrast: Contrast, *, has_clusters: bool, weights: FeedbackWeights | None = None
+) -> str | None:
+    """A warning with a remedy, if the presence of feedback depends on context or action; with weights, if it does in a
+    way that their model does not predict."""
+    share = 2 * TESTED_ROWS / contrast.rows.rows.rows
+    tested = contrast.rows.take(uniform_hash(contrast.rows.number, _TEST_SEED) < share)
+    rows, number = tested.rows, tested.number
+    cluster = np.unique(number, return_inverse=True)[1].reshape(-1) if has_clusters else None
+    probability = None if weights is None else weights.model.probability(rows.context, rows.action, _fold_of(number))
+    fault = dependence(rows.context, rows.action, rows.known, cluster, probability=probability)
+    if fault is None:
+        return None
+    if weights is not None:
+        return f"{fault}: policies may still prefer actions with more feedback"
+    return f"{fault}: policies may prefer actions with more feedback; use --missing-model"
 
 
 def _fold_of(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

@@ -238,15 +238,17 @@ class TrainingRun:
         )
 
     def weigh_known(self, data: TrainingData, run: Run) -> None:
-        """With --missing-model, weight known rows; without it, warn if missing feedback depends on context or
-        action."""
+        """With --missing-model, weight known rows, and warn if its model does not fit; without it, warn if missing
+        feedback depends on context or action."""
         contrast = data.take_contrast()
         known = contrast.rows.rows.known
         if known.all() or not known.any():
             return
+        weights = None
         if self.settings.missing_model:
-            data.weigh_known(fit_feedback_weights(contrast, data.statistics, run.device))
-        elif warning := missingness_warning(contrast, has_clusters=data.has_clusters):
+            weights = fit_feedback_weights(contrast, data.statistics, run.device)
+            data.weigh_known(weights)
+        if warning := missingness_warning(contrast, has_clusters=data.has_clusters, weights=weights):
             run.console.warn(f"{self.log.name}: {warning}")
 
     @property

@@ -731,6 +731,42 @@ def test_missingness_that_no_linear_model_predicts_is_warned_of_and_repaired(run
     assert (mended["dr"], mended["health"]) == (pytest.approx(chance.mean(), abs=0.02), RELIABLE)
 
 
+def _by_step(is_favoured: Any, a: Any, rng: np.random.Generator, x: Any) -> Any:
+    """Rewards and answers are more probable where `is_favoured`, which is half of the rows: 0.8 against 0.2 and 0.45
+    against 0.05. The value is ½, and 0.74 among the known rows."""
+    reward = rng.random(len(x)) < np.where(is_favoured, 0.8, 0.2)
+    known = rng.random(len(x)) < np.where(is_favoured, 0.45, 0.05)
+    return arrays_of(x, a, np.full(len(x), 0.5), np.where(known, -reward.astype(float), np.nan))
+
+
+def test_missingness_with_a_step_in_the_context_is_repaired(run: Run, tmp_path: Path) -> None:
+    """The step is at |x₀| = 0.67. The standard error is 0.012: in the rows without the favour, 5 % are known."""
+    rng = np.random.default_rng(0)
+    x, a = rng.standard_normal((20_000, 4)).astype(np.float32), rng.integers(0, 2, 20_000)
+    write_arrays(tmp_path / "log.parquet", _by_step(np.abs(x[:, 0]) > 0.6745, a, rng, x), 2)
+    words = ("evaluate", "uniform", "--logs", "log.parquet", "--metrics", "ips,dr,health", "--quiet")
+    ran = run(*words, "--missing-model")
+    assert (ran.code, ran.stderr) == (0, "")
+    scores = _values(tmp_path / "scores.parquet", "uniform")
+    assert scores["dr"] == pytest.approx(0.5, abs=0.036)
+    assert scores["ips"] == pytest.approx(0.5, abs=0.036)
+    assert scores["health"] == RELIABLE
+
+
+def test_missingness_that_no_model_follows_is_warned_of(run: Run, tmp_path: Path) -> None:
+    """By the sign of x₀·x₁: neither steps in one feature nor 64 random features can follow it."""
+    rng = np.random.default_rng(0)
+    x, a = rng.standard_normal((12_000, 4)).astype(np.float32), rng.integers(0, 2, 12_000)
+    write_arrays(tmp_path / "log.parquet", _by_step(x[:, 0] * x[:, 1] > 0, a, rng, x), 2)
+    words = ("evaluate", "uniform", "--logs", "log.parquet", "--metrics", "dr,health", "--quiet")
+    ran = run(*words, "--missing-model")
+    assert ran.code == 0
+    assert "the model of missingness does not" in ran.stderr
+    scores = read_scores([str(tmp_path / "scores.parquet")])[0].to_pylist()
+    (note,) = [row["note"] for row in scores if row["metric"] == "health" and row["policy"] == "uniform"]
+    assert note.startswith("caution: the model of missingness does not fit")
+
+
 def test_a_model_of_missingness_that_does_not_fit_is_warned_of(run: Run, tmp_path: Path) -> None:
     """Who answers, and what is logged, change 40 times along the context: no model here follows that."""
     rng = np.random.default_rng(0)

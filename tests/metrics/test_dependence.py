@@ -89,3 +89,24 @@ def test_unit_of_the_context_does_not_matter(unit: float) -> None:
 @pytest.mark.parametrize("known", [np.ones(5, bool), np.zeros(5, bool)], ids=["all", "none"])
 def test_nothing_to_test(known: Any) -> None:
     assert dependence(np.zeros((5, 2)), np.zeros(5, int), known) is None
+
+
+def test_a_model_that_does_not_fit_is_found() -> None:
+    """P depends on |x₀|. A model that knows only its mean, or only the action, does not fit; the true one does."""
+    x, a, rng = _log(0, 4000)
+    truth = DEPENDS["absolute"](x, a)
+    known = rng.random(4000) < truth
+    assert dependence(x, a, known, probability=truth.astype(np.float32)) is None
+    found = dependence(x, a, known, probability=np.full(4000, known.mean(), np.float32))
+    assert found is not None
+    assert found.startswith("the model of missingness does not predict which rows have feedback (test statistic ")
+
+
+def test_false_alarms_on_a_true_model_are_rare() -> None:
+    """1 % of 60 logs is 0.6; 5 or more have a probability of 0.0004. Probabilities are 0.02 and 0.6."""
+    alarms = 0
+    for seed in range(60):
+        x, a, rng = _log(seed, 300)
+        truth = np.where(x[:, 0] > 0, 0.6, 0.02).astype(np.float32)
+        alarms += dependence(x, a, rng.random(300) < truth, None, seed, truth) is not None
+    assert alarms < 5

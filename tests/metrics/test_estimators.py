@@ -634,6 +634,10 @@ def test_mismatch_is_reported_of_a_wrong_probability_and_not_of_the_right_one() 
     fault = mismatch(_scored(rows, known, q=q, observed=np.full(20_000, 0.3)))
     assert fault is not None
     assert fault.startswith("the model of missingness does not fit: weighted by it, known rows are ")
+    # If all probabilities are too small by a fifth, weighted rows have the right means, but are too many.
+    fault = mismatch(_scored(rows, known, q=q, observed=0.8 * probability))
+    assert fault is not None
+    assert fault.startswith("the model of missingness does not fit")
 
 
 def test_feedback_by_weight_is_reported_without_a_model_too() -> None:

@@ -50,15 +50,34 @@ def _share_of_better(policy: Policy) -> float:
     return float(((scaled @ tensors["body.1.weight"].T + tensors["body.1.bias"]).argmax(axis=1) == 1).mean())
 
 
-def test_weights_are_the_inverse_probabilities(selective: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """1/0.4 and 1/0.1, from a sample that has as many known rows as missing ones; the same ones where rows are
-    streamed, in the statistics and in the parts."""
+def test_weights_are_the_inverse_probabilities(tmp_path: Path) -> None:
+    """1/0.4 and 1/0.1, from a sample that has about as many known rows as missing ones.
+
+    The log has 80,000 rows: half of the 20,000 known ones are sampled, and a quarter of the 60,000 missing ones. The
+    sampled rates of an action can be counted, and the mean weight follows them. The rates themselves vary: a logit has
+    the standard error √(1/known + 1/missing), and ln(1/P) that times 1 − P. That is 0.6 √(1/8,000 + 1/6,000) = 1.0 %
+    for action 0 and 0.9 √(1/2,000 + 1/9,000) = 2.2 % for action 1. The limits are four standard errors."""
+    path = write_arrays(tmp_path / "log.parquet", _selective(80_000), 2)
+    with open_logs([str(path)]) as log:
+        found = TrainingData(log, COLUMNS, streamed=False, sample_known=False, contrast_rows=16_000)
+        contrast = found.take_contrast()
+        found.weigh_known(fit_feedback_weights(contrast, found.statistics, CPU))
+    rows, weighted = contrast.rows.rows, found.statistics.known
+    assert (contrast.known_share, contrast.missing_share) == pytest.approx((0.5, 0.25), abs=0.02)
+    for a, truth, limit in ((0, 2.5, 0.041), (1, 10, 0.09)):
+        known, missing = (int((rows.action[rows.known == is_known] == a).sum()) for is_known in (True, False))
+        counted = 1 + (missing / contrast.missing_share) / (known / contrast.known_share)
+        weight = weighted.o[weighted.action == a].mean()
+        assert weight == pytest.approx(counted, rel=0.004)
+        assert weight == pytest.approx(truth, rel=limit)
+
+
+def test_weights_are_the_same_where_rows_are_streamed(selective: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the statistics and in the parts."""
     with open_logs([str(selective)]) as log:
         monkeypatch.setattr(data, "PART_BYTES", 5000 * data.row_bytes(log, COLUMNS))
         whole, streamed = (_data(log, is_streamed) for is_streamed in (False, True))
         known = whole.statistics.known
-        # About 500 of the sampled rows are known ones of action 1: two standard errors are 9 %.
-        assert [known.o[known.action == a].mean() for a in (0, 1)] == pytest.approx([2.5, 10], rel=0.09)
         assert (streamed.statistics.known.o == known.o).all()
         for rows in (whole, streamed):
             sample, parts = rows.statistics.sample, joined(list(rows.parts(0)))
@@ -148,6 +167,19 @@ def test_train_warns_and_says_what_to_type(run: Callable[..., Any], selective: P
     assert ran.stderr.count("\n") == 1
     ran = run(*words, "--missing-model")
     assert (ran.code, ran.stderr) == (0, "")
+
+
+def test_train_warns_if_the_model_of_missingness_does_not_fit(run: Callable[..., Any], tmp_path: Path) -> None:
+    """Feedback depends on the sign of x₀·x₁, which no model of missingness follows."""
+    rng = np.random.default_rng(2)
+    context, action = rng.standard_normal((20_000, 4)).astype(np.float32), rng.integers(0, 2, 20_000)
+    known = rng.random(20_000) < np.where(context[:, 0] * context[:, 1] > 0, 0.9, 0.1)
+    cost = np.where(known, -(rng.random(20_000) < 0.5).astype(float), np.nan)
+    log = write_arrays(tmp_path / "log.parquet", arrays_of(context, action, np.full(20_000, 0.5), cost), 2)
+    ran = run("train", log, "--method", "tips", "--epochs", 0, "--missing-model", "--quiet", "-o", "p.safetensors")
+    assert ran.code == 0
+    assert "the model of missingness does not predict which rows have feedback" in ran.stderr
+    assert "policies may still prefer actions with more feedback\n" in ran.stderr
 
 
 @pytest.mark.parametrize("method", ["tips", "wce-only"])
