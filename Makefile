@@ -17,7 +17,7 @@ BIN     := .venv/bin
 UV      := $(BIN)/uv
 PYTEST  := -m pytest -q -n 2 -rs
 INSTALL := @sh tools/install.sh
-RESOLVE := $(UV) pip compile pyproject.toml --extra dev --quiet --no-annotate --refresh --upgrade
+RESOLVE := $(UV) pip compile pyproject.toml --extra dev --extra ray --quiet --no-annotate --refresh --upgrade
 NEWEST  := $(RESOLVE) --universal --python-version 3.11 --custom-compile-command 'make lock'
 
 .PHONY: install demo test test-all check docs bench wheel lock test-latest test-oldest clean
