@@ -3,6 +3,7 @@
 # make test-all     the same with the optional extras, whose tests make test skips
 # make check        lint, types, docs, prose, links
 # make docs         write the generated parts of the documentation
+# make results      run the experiments of docs/results.md (hours; S2BL_DATA names the folder of the datasets)
 # make bench        measure speed and memory, compared with other tools and lower bounds
 # make wheel        build the wheel, install it into an empty environment and run it there
 # make lock         write constraints.txt with the newest versions
@@ -17,10 +18,10 @@ BIN     := .venv/bin
 UV      := $(BIN)/uv
 PYTEST  := -m pytest -q -n 2 -rs
 INSTALL := @sh tools/install.sh
-RESOLVE := $(UV) pip compile pyproject.toml --extra dev --quiet --no-annotate --refresh --upgrade
+RESOLVE := $(UV) pip compile pyproject.toml --extra dev --extra ray --quiet --no-annotate --refresh --upgrade
 NEWEST  := $(RESOLVE) --universal --python-version 3.11 --custom-compile-command 'make lock'
 
-.PHONY: install demo test test-all check docs bench wheel lock test-latest test-oldest clean
+.PHONY: install demo test test-all check docs results bench wheel lock test-latest test-oldest clean
 
 install:
 	$(INSTALL) .venv constraints.txt
@@ -45,6 +46,9 @@ check: install
 
 docs: install
 	$(BIN)/python docs/generate.py
+
+results: install
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python docs/results.py
 
 bench: install
 	$(BIN)/python bench/files.py

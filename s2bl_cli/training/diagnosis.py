@@ -13,10 +13,10 @@ from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import network_from, on_device
 from s2bl_cli.reward_models.reward_model import Floats
 from s2bl_cli.training.data import TrainingData, TrainRows
+from s2bl_cli.training.validation import LEAST_MEAN_WEIGHT
 
 _MOST_ROWS = 1 << 14
 _ROWS_AT_ONCE = 4096
-_LEAST_MEAN_WEIGHT = 0.5  # it is 1 for a policy that takes the logged actions, whatever they are
 _LEAST_SHARE = 0.75  # of the argmax's gain over the logged actions
 
 
@@ -64,7 +64,7 @@ def findings(reward: Floats, sampled: Floats, greedy: Floats, logged: Floats, *,
     """`sampled`, `greedy`, `logged`: weights π(a|x)/p of the policy, of its argmax, and of the logging policy, all
     (rows,)."""
     mean_weight = sampled.mean() / logged.mean()
-    if mean_weight < _LEAST_MEAN_WEIGHT:
+    if mean_weight < LEAST_MEAN_WEIGHT:
         yield Finding(
             f"avoids the logged actions: the mean weight of the known train rows is {mean_weight:.2f}, not about 1; "
             f"with --risk banditnet, search the translation with --translation auto --select ips",

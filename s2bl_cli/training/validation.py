@@ -26,6 +26,7 @@ from s2bl_cli.training.cost_scale import RAW, CostScale
 from s2bl_cli.training.data import TrainRows
 from s2bl_cli.training.loop import Metrics
 
+LEAST_MEAN_WEIGHT = 0.5  # of known rows; it is about 1 for any policy that takes the logged actions, right or wrong
 DELTA = 0.05  # of the lower bound, divided among the policies that are tried
 _ROWS_AT_ONCE = 4096
 _CELLS_AT_ONCE = 1 << 24  # rows × policies × actions: 64 MB
@@ -64,10 +65,18 @@ class Selector:
 
 
 def snips(held_out: HeldOut, delta: float) -> float:
-    """−Σ ocw/Σ ow. A policy that gives no weight to any held-out action is the worst."""
+    """−(Σ ocw + l·max c)/(Σ ow + l), where l = max(0, n/2 − Σ ow) is the weight that is lacking.
+
+    A policy that avoids the logged actions has little weight on any row. Its plain SNIPS, Σ ocw/Σ ow, rests on the few
+    rows where it agrees, which may all be good, so the weight that is lacking counts at the largest cost. A policy that
+    gives no weight to any held-out action is the worst.
+    """
     weight = held_out.o * held_out.weight
     total = float(weight.sum())
-    return -float((held_out.cost * weight).sum()) / total if total > 0 else -math.inf
+    if total <= 0:
+        return -math.inf
+    lacking = max(0.0, LEAST_MEAN_WEIGHT * len(weight) - total)
+    return -(float((held_out.cost * weight).sum()) + lacking * float(held_out.cost.max())) / (total + lacking)
 
 
 def ips(held_out: HeldOut, delta: float) -> float:

@@ -21,6 +21,7 @@ from s2bl_cli.contract.scores import LOGGING_POLICY, SCHEMA, Score, write_scores
 from s2bl_cli.errors import SettingError
 from s2bl_cli.objectives.methods import METHODS
 from s2bl_cli.registry import FIGURES
+from s2bl_cli.reporting.figures.curves import tick_labels
 from s2bl_cli.reporting.figures.figure import (
     MAX_PANELS,
     FigureData,
@@ -255,6 +256,13 @@ def test_pdf_holds_no_fonts_of_type_3() -> None:
         pdf = saved(FIGURES.load("propensities").draw(needed("propensities")), "pdf")
     assert b"/Type3" not in pdf
     assert b"/TrueType" in pdf or b"/CIDFontType2" in pdf
+
+
+def test_labels_of_ticks_do_not_overlap() -> None:
+    """The ratios of the paper's figure: 0.8333 is 4 % of the axis after 0. On a logarithmic axis 1 and 2 are apart."""
+    assert tick_labels([0, 0.8333, 3.333, 7.5, 20], is_log=False) == ["0", "", "3.333", "7.5", "20"]
+    assert tick_labels([1, 2, 100, 101], is_log=True) == ["1", "2", "100", ""]
+    assert tick_labels([5], is_log=False) == ["5"]
 
 
 def test_ticks_are_short_numbers() -> None:

@@ -127,6 +127,16 @@ def test_presets_have_every_published_cell() -> None:
     assert missing == []
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_presets_select_for_the_policy_that_they_report(preset: str) -> None:
+    """The paper's accuracies are of the argmax, KuaiRec's values of the draws."""
+    searches = [job.words for job in plan_of(preset=preset).jobs if "--select" in job.words]
+    assert searches
+    for words in searches:
+        assert ("--select-on" in words) == (preset != "table-kuairec")
+        assert preset == "table-kuairec" or words[words.index("--select-on") + 1] == "argmax"
+
+
 def test_options_win_over_a_preset() -> None:
     settings = SweepSettings(preset="table-linear-fmnist", tau="10", hyperparameters={"lam": "1,2"})
     assert (settings.dataset, settings.tau, settings.rho) == ("fmnist", "10", "0.02,0.1,0.2,0.5,1")

@@ -83,6 +83,16 @@ def test_policy_that_gives_held_out_actions_no_weight_is_the_worst() -> None:
     assert SELECTORS.load("snips")(np.stack(HELD._replace(weight=np.zeros(3)))) == -math.inf
 
 
+def test_weight_that_is_lacking_counts_at_the_largest_cost() -> None:
+    """Weights 1/4, 0, 0 and costs −1, −1/2, 0: Σcw = −1/4, and Σw lacks 5/4 of 3/2. Plain SNIPS would be 1."""
+    avoids = np.stack(HELD._replace(weight=np.array([0.25, 0, 0])))
+    assert SELECTORS.load("snips")(avoids) == pytest.approx(0.25 / 1.5, rel=1e-12)
+    worse = np.stack(HELD._replace(weight=np.array([0.25, 0, 0]), cost=np.array([-1, -0.5, 1])))
+    assert SELECTORS.load("snips")(worse) == pytest.approx((0.25 - 1.25) / 1.5, rel=1e-12)
+    enough = np.stack(HELD._replace(weight=np.array([1.5, 0, 0])))
+    assert SELECTORS.load("snips")(enough) == 1
+
+
 @pytest.mark.parametrize("name", SELECTORS.names)
 def test_higher_is_better(name: str) -> None:
     """Lower costs of the same actions are more reward."""

@@ -4,6 +4,7 @@ The x-axis is the number of known rows (the paper's Figures 1 and 2), or ρ if t
 number of known rows, it is the ratio of missing to known rows (Figure 3).
 """
 
+import math
 from collections.abc import Sequence
 
 import polars as pl
@@ -23,6 +24,7 @@ _LABELS = {
     "ratio": "missing rows / known rows",
 }
 DODGE = 0.012  # of the width of the axis, between points at the same x, so that error bars do not overlap
+_LABEL_WIDTH = 0.08  # of the axis
 _LOG_SCALE = 10  # an axis that reaches this many times its first value is logarithmic
 
 
@@ -53,12 +55,24 @@ def _draw(scores: pl.DataFrame, metric: str, panel_keys: Sequence[str], x: str) 
             xscale="log" if is_log else "linear",
             ylabel=words_of(shown),
         )
-        axis.set_xticks(ticks, [key_text(tick) for tick in ticks])
+        axis.set_xticks(ticks, tick_labels(ticks, is_log=is_log))
         axis.set_xticks([], minor=True)
         if len(ticks) == 1:
             axis.set_xlim(ticks[0] - width / 2, ticks[0] + width / 2)
     legend_below(figure, axes)
     return figure
+
+
+def tick_labels(ticks: Sequence[float], *, is_log: bool) -> list[str]:
+    """The labels of the ticks. Those that would overlap the label before them are empty."""
+    places = [math.log(tick) if is_log else tick for tick in ticks]
+    labels: list[str] = []
+    last = -math.inf  # the place of the last label
+    for place, tick in zip(places, ticks, strict=True):
+        is_free = place - last >= _LABEL_WIDTH * (places[-1] - places[0])
+        labels.append(key_text(tick) if is_free else "")
+        last = place if is_free else last
+    return labels
 
 
 def panel_title(keys: Sequence[str], place: Sequence[object]) -> str:

@@ -1,0 +1,72 @@
+"""Run the commands of docs/results.md, and write what they print into the page (make results).
+
+    S2BL_DATA=folder python docs/results.py            every command; sweeps continue where they were interrupted
+    python docs/results.py --reports                   all commands but the sweeps
+
+The ```sh blocks of the page are run in the root of the repository: first all sweeps, because a table at the top may
+need the last of them, then all other commands in their order. If the part between `<!-- measured:NAME -->` and
+`<!-- /measured -->` follows a block, it is replaced with what the block prints.
+"""
+
+import argparse
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+PAGE = ROOT / "docs" / "results.md"
+
+_BLOCK = re.compile(
+    r"^```sh\n(?P<commands>.*?)^```\n"
+    r"(?P<opening>\n<!-- measured:[\w-]+ -->\n)?(?(opening).*?(?P<closing><!-- /measured -->))",
+    re.DOTALL | re.MULTILINE,
+)
+_SWEEP = re.compile(r"^s2bl sweep(?:.*\\\n)*.*\n", re.MULTILINE)  # with its continued lines
+
+
+def filled(text: str, run: Callable[[str], str]) -> str:
+    """The page with its measured parts made again. `run` takes the commands of a block and returns what they print."""
+
+    def replaced(block: re.Match[str]) -> str:
+        printed = run(block["commands"])
+        if block["opening"] is None:
+            return block[0]
+        return f"```sh\n{block['commands']}```\n{block['opening']}\n{printed.strip()}\n\n{block['closing']}"
+
+    return _BLOCK.sub(replaced, text)
+
+
+def sweeps_of(text: str) -> list[str]:
+    return [sweep for block in _BLOCK.finditer(text) for sweep in _SWEEP.findall(block["commands"])]
+
+
+def run_block(commands: str) -> str:
+    """Ends the program if a command fails."""
+    if not commands.strip():
+        return ""
+    print(commands.rstrip(), file=sys.stderr, flush=True)
+    done = subprocess.run(["sh", "-euc", commands], cwd=ROOT, stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"docs/results.py: exit code {done.returncode} of\n{commands}")
+    return done.stdout
+
+
+def main(arguments: Sequence[str] | None = None, page: Path = PAGE) -> None:
+    parser = argparse.ArgumentParser(description="Run the commands of docs/results.md.")
+    parser.add_argument("--reports", action="store_true", help="run all commands but the sweeps")
+    reports_only = parser.parse_args(arguments).reports
+    if not reports_only and "S2BL_DATA" not in os.environ:
+        raise SystemExit("docs/results.py: set S2BL_DATA to the folder of the dataset files")
+
+    text = page.read_text()
+    if not reports_only:
+        for command in sweeps_of(text):
+            run_block(command)
+    page.write_text(filled(text, lambda commands: run_block(_SWEEP.sub("", commands))))
+
+
+if __name__ == "__main__":
+    main()
