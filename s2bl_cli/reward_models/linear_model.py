@@ -4,8 +4,8 @@
 
 f are given scores of the actions, such as the log-probabilities of the logging policy; s is the same for all actions.
 `logistic.py` and `ridge.py` say how rewards are scaled and how they follow from η. Under the prior, W·x̃ and b_a each
-have the standard deviation `spread`, if the settings give no other one for W_a or b_a. b and s have no prior, so that the mean prediction on a model's training rows
-equals their mean reward.
+have the standard deviation `spread`, unless the settings have another one for W_a or b_a. b and s have no prior, so
+that the mean prediction on a model's training rows equals their mean reward.
 
 All folds are fitted at once: model j skips the rows of fold j. Inputs and outputs are arrays; torch computes on the
 given device.

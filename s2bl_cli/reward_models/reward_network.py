@@ -74,7 +74,7 @@ def fit_reward_network(
     `reward`, `fold` and `weight`: (rows,), with folds numbered from 0."""
     x, scores, reward, weight = (values.to(torch.float32) for values in (x, scores, reward, weight))
     folds = int(fold.max()) + 1
-    learned = (fold != torch.arange(folds + 1, device=x.device)[:, None]).to(torch.float32)  # the last network: all rows
+    learned = (fold != torch.arange(folds + 1, device=x.device)[:, None]).to(torch.float32)  # the last one: all rows
     start = _score_regressions(scores, action, reward, learned * weight, actions, logistic)
     groups = [_Networks(x, actions, hidden, penalty, start, seed) for penalty in penalties]
     kept: RewardNetwork | None = None
@@ -123,7 +123,7 @@ def _is_worse(losses: Tensor, best: Tensor) -> bool:
 def _score_regressions(
     scores: Tensor, action: Tensor, reward: Tensor, weights: Tensor, actions: int, logistic: bool
 ) -> Tensor:
-    """The regressions of the reward on the scores alone: c and s, (networks, 1 + scores). `weights`: (networks, rows)."""
+    """c and s of the regressions on the scores alone: (networks, 1 + scores). `weights`: (networks, rows)."""
     rows = regression_rows(scores[:, :0], scores, action.cpu().numpy(), actions)
     order = torch.from_numpy(rows.order).to(scores.device)
     parameters = fit_regressions(
@@ -171,7 +171,8 @@ class _Networks:
         offset = self._slope[of] @ scores.T + self._offset[of]
         features = _hidden_units(x.expand(len(offset), *x.shape), [layer[of] for layer in self._hidden])
         last = (self._actions[of] + self._shared[of]).index_select(1, action)  # (networks, rows, units + 1)
-        return torch.linalg.vecdot(features, last[..., :-1]) + last[..., -1] + offset
+        eta: Tensor = torch.linalg.vecdot(features, last[..., :-1]) + last[..., -1] + offset
+        return eta
 
     @torch.no_grad()
     def held_out(self, x: Tensor, scores: Tensor, action: Tensor, fold: Tensor) -> Tensor:
