@@ -128,10 +128,8 @@ class DirectLearner:
         """π̂₀. It uses no feedback, so all folds of a seed share it."""
         settings, match = self._settings, REGULARISERS.load("match")
         if self._spec.model in STACKABLE:
-            lr, batch_size = (
-                min(_COPY_LR, _LOGIT_STEP / self._spec.context.features),
-                max(_COPY_BATCH, settings.batch_size),
-            )
+            lr = min(_COPY_LR, _LOGIT_STEP / self._spec.context.features)
+            batch_size = max(_COPY_BATCH, settings.batch_size)
             settings = replace(settings, lr=lr, batch_size=batch_size)
             if settings.steps is None and settings.epochs is None:
                 steps = _COPY_PASSES * steps_per_pass(data.statistics.rows, batch_size)
