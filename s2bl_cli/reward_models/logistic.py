@@ -6,9 +6,10 @@ Rewards are scaled from their range to values v in [0, 1], so predictions lie wi
 
 W_· is shared by all actions, and W_a belongs to one action: what the actions have in common is learned from all rows.
 The model is fitted by Newton's method on the cross-entropy plus Gaussian priors, under which a logit has the standard
-deviation `spread` from W_·, `action_spread` from W_a and `intercept_spread` from b_a. b has no prior, so that the mean prediction on a model's
-training rows equals their mean reward. Values between 0 and 1 vary less than draws of 0 or 1 with the same mean would,
-by a factor φ; the prior is weakened by the same factor (quasi-likelihood, McCullagh & Nelder 1989).
+deviation `spread` from W_·, `action_spread` from W_a and `intercept_spread` from b_a. b has no prior, so that the mean
+prediction on a model's training rows equals their mean reward. Values between 0 and 1 vary less than draws of 0 or 1
+with the same mean would, by a factor φ; the prior is weakened by the same factor (quasi-likelihood, McCullagh & Nelder
+1989).
 
 All folds are fitted at once: model j skips the rows of fold j. Inputs and outputs are arrays; torch computes on the
 given device.
