@@ -148,7 +148,7 @@ def test_direct_method_goes_on_within_its_copy_and_after_it(
     log: Path, tmp_path: Path, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A policy of dm-s2bl has more units than the copy, which the checkpoint keeps too."""
-    monkeypatch.setattr(direct_learner, "_COPY_STEPS", 20)
+    monkeypatch.setattr(direct_learner, "_LEAST_COPY_STEPS", {"linear": 20, "mlp": 20})
     declared = train_settings(**{**SMALL, **settings, "seeds": "0,1"})
     whole = _run(log, declared)
     assert whole is not None

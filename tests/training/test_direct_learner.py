@@ -15,8 +15,10 @@ from s2bl_cli.contract.policies import Policy
 from s2bl_cli.policies.network import network_from
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainingData
-from s2bl_cli.training.direct_learner import PENALTIES, DirectLearner, DirectModel, _parts_of
+from s2bl_cli.training.direct_learner import DirectLearner
+from s2bl_cli.training.direct_models import DirectModel, parts_of
 from s2bl_cli.training.learner import Run
+from s2bl_cli.training.regression_choice import PENALTIES
 from s2bl_cli.training.run import TrainingRun
 from s2bl_cli.training.settings import TrainSettings
 from tests.learning_fixtures import CPU, arrays_of, blobs, train, train_all, write_arrays
@@ -194,7 +196,7 @@ def test_expected_cost_of_a_row_does_not_depend_on_its_own_feedback(tmp_path: Pa
     rows, _ = _log(0.5, 600)
     model, data = _cost_model(write_arrays(tmp_path / "log.parquet", rows, ACTIONS), method, Fold(0))
     (train_rows,) = data.scan()
-    part = _parts_of(train_rows.number, 0)
+    part = parts_of(train_rows.number, 0)
     before = model(train_rows)
     all_rows = replace(model, heads=[model.heads[-1]] * len(model.heads))(train_rows)
     held = rows.known & (part == 2)

@@ -14,11 +14,12 @@ from s2bl_cli.contract.logs.arrays import LogArrays
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.contract.policies import Policy
 from s2bl_cli.policies.network import network_from
-from s2bl_cli.training import direct_learner, reward_body
+from s2bl_cli.training import regression_choice, reward_body
 from s2bl_cli.training.candidates import Fold
-from s2bl_cli.training.direct_learner import PENALTIES, DirectLearner
+from s2bl_cli.training.direct_learner import DirectLearner
 from s2bl_cli.training.gradient_learner import start_network
 from s2bl_cli.training.learner import Run
+from s2bl_cli.training.regression_choice import PENALTIES
 from s2bl_cli.training.reward_body import propensities_follow_context
 from s2bl_cli.training.run import TrainingRun
 from s2bl_cli.training.settings import TrainSettings
@@ -112,11 +113,11 @@ def test_loss_decides_among_the_heads_whose_values_are_near_the_best(
         losses.extend(model.loss.sum() for model in models)
         return [2, 7]
 
-    monkeypatch.setattr(direct_learner, "near_the_best", two_are_near)
+    monkeypatch.setattr(regression_choice, "near_the_best", two_are_near)
     chosen = train(path, method="dm-s2bl", epochs=1, **SMALL)
     better = min((2, 7), key=losses.__getitem__)
     assert better != int(np.argmin(losses))
-    monkeypatch.setattr(direct_learner, "near_the_best", lambda models, expected, rows: [0])
+    monkeypatch.setattr(regression_choice, "near_the_best", lambda models, expected, rows: [0])
     alone = train(path, method="dm-s2bl", penalty=f"{PENALTIES[better]:g}", epochs=1, **SMALL)
     assert all(np.array_equal(chosen.tensors[name], alone.tensors[name]) for name in chosen.tensors)
 
