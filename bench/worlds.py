@@ -363,7 +363,7 @@ LEFT_EDGE = -0.5  # shares below are drawn at the edge
 
 PAGE = """The share of the possible gain, (V − V_logging) / (V_best − V_logging), from true values: 0 is the logging
 policy, 1 the best deterministic policy. Mean ± standard error over SEEDS seeds; the best mean of a row is bold. Choices
-about learners were made on the tuning half alone.
+about learners were made on the tuning half alone. `default` is `s2bl train` without a method.MISSING
 
 ![Share of the possible gain by world and learner](FIGURE)
 
@@ -388,7 +388,9 @@ def write_page(page: Path, results: pl.DataFrame, names: Sequence[str], contende
     """Replace the text between the page's marks, or append it, and draw the figure."""
     counts = sorted(set(results.group_by("world", "contender").len()["len"]))
     seeds = f"{counts[0]}" if len(counts) == 1 else f"{counts[0]} to {counts[-1]}"
-    text = PAGE.replace("SEEDS", seeds).replace("FIGURE", FIGURE)
+    missing = [name for name in WORLDS if name not in names]
+    sentence = f" Worlds that were not run: {', '.join(missing)}." if missing else ""
+    text = PAGE.replace("SEEDS", seeds).replace("FIGURE", FIGURE).replace("MISSING", sentence)
     text = text.replace("TABLES", tables(results, names, contenders)).replace("WORLDS", world_table(names))
     old = page.read_text() if page.exists() else ""
     if START not in old:
