@@ -27,7 +27,7 @@ _LEAST_STEPS, _EPOCHS, _MOST_STEPS = 600, 30, 5000
 _FIRST_CHECK, _CHECK_FACTOR = 8, 1.4  # the numbers of steps to choose from
 _LR, _LOGIT_STEP = 0.01, 0.8  # for Adam; the second is the maximum change of a unit's input in one step
 _NOTHING_ELSE = 1e12  # a penalty that leaves only the scores and the mean
-_DROP_STEPS, _DROP_AFTER = 100, 2
+_DROP_STEPS, _DROP_AFTER = 100, 2  # drop no penalty before 100 steps, or twice as many as were its best
 _PATIENT_STEPS, _PATIENCE = 300, 4  # stop after 300 steps, or 4 times as many as were best
 _ROWS_AT_ONCE = 2048
 

@@ -64,7 +64,8 @@ _COPY_BATCH = 512  # propensities are labels without noise, so few steps with la
 _COPY_PASSES = 10  # over all rows, within these limits:
 _LEAST_COPY_STEPS, _MOST_COPY_STEPS = {"linear": 1200, "mlp": 2500}, 4000
 _COPY_LR, _LOGIT_STEP = 0.02, 2.4  # for Adam; the second is the maximum change of a logit in one step
-_COMPARED_ROWS, _COMPARED_CELLS = 30_000, 1 << 22  # a penalty is the precision of a prior: more rows do not change it
+# A penalty is the precision of a prior, which does not depend on the number of rows: it is chosen on a part of many.
+_COMPARED_CELLS, _LEAST_COMPARED, _MOST_COMPARED = 1 << 22, 5_000, 30_000  # rows × features, rows, rows
 _NU = 0.001  # truncation in estimates on held-out rows
 _NOTHING_ELSE = 1e9  # a penalty that leaves only the scores and the mean
 
@@ -167,7 +168,8 @@ class DirectLearner:
 
     def _compared(self, rows: int) -> npt.NDArray[np.bool_]:
         """The rows that regressions are compared on: (rows,)."""
-        most = min(_COMPARED_ROWS, _COMPARED_CELLS // max(1, self._spec.context.features))
+        of_cells = _COMPARED_CELLS // max(1, self._spec.context.features)
+        most = min(max(of_cells, _LEAST_COMPARED), _MOST_COMPARED)
         compared: npt.NDArray[np.bool_] = np.arange(rows) % max(1, -(-rows // most)) == 0
         return compared
 

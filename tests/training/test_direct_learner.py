@@ -13,10 +13,12 @@ from s2bl_cli.contract.logs.arrays import LogArrays
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.contract.policies import Policy
 from s2bl_cli.policies.network import network_from
+from s2bl_cli.reward_models.action_regression import RegressionRows
+from s2bl_cli.training import direct_learner
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.data import TrainingData
 from s2bl_cli.training.direct_learner import DirectLearner
-from s2bl_cli.training.direct_models import DirectModel, parts_of
+from s2bl_cli.training.direct_models import Choice, DirectModel, Floats, parts_of
 from s2bl_cli.training.learner import Run
 from s2bl_cli.training.regression_choice import PENALTIES
 from s2bl_cli.training.run import TrainingRun
@@ -71,6 +73,27 @@ def test_reward_model_needs_no_copy_if_there_is_much_feedback(tmp_path: Path) ->
     rows, rate = _log(0.0, 4000)
     path = write_arrays(tmp_path / "log.parquet", rows, ACTIONS)
     assert _gain(train(path, method="dm"), rows, rate) > 0.9
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+def test_penalty_of_many_rows_is_chosen_on_a_part_and_fitted_on_all(
+    tmp_path: Path, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fit on the 100 rows of the part alone would gain far less."""
+    rows, rate = _log(0.0, 4000)
+    path = write_arrays(tmp_path / "log.parquet", rows, ACTIONS)
+    compared: list[int] = []
+    choose = direct_learner.choose_by_loss
+
+    def counted(part: RegressionRows, *words: Any) -> tuple[Choice, Floats]:
+        compared.append(len(part.order))
+        return choose(part, *words)
+
+    monkeypatch.setattr(direct_learner, "choose_by_loss", counted)
+    monkeypatch.setattr(direct_learner, "_LEAST_COMPARED", 100)
+    monkeypatch.setattr(direct_learner, "_MOST_COMPARED", 100)
+    assert _gain(train(path, method="dm", model=model), rows, rate) > 0.8
+    assert compared == [100]
 
 
 @pytest.mark.parametrize("method", ["dm-s2bl", "dm", "dr-s2bl", "dr"])
