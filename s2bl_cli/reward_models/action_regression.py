@@ -124,8 +124,16 @@ class RegressionRows:
         return torch.cat([self.axes.to(parameters) @ parameters[:-1], parameters[-1:]])
 
 
-def regression_rows(features: Tensor, scores: Tensor, action: npt.NDArray[np.integer], actions: int) -> RegressionRows:
-    """Rows from features (rows, features) and the scores of the logged actions (rows, scores), in double precision."""
+def regression_rows(
+    features: Tensor,
+    scores: Tensor,
+    action: npt.NDArray[np.integer],
+    actions: int,
+    axes: Tensor | None = None,
+) -> RegressionRows:
+    """Rows from features (rows, features) and the scores of the logged actions (rows, scores), in double precision.
+    `axes`: those of a larger set of rows (`principal_axes`), which fit these rows as well."""
+    axes = principal_axes(features) if axes is None else axes
     order = np.argsort(action, kind="stable")
     index = torch.from_numpy(order).to(features.device)
     given = features[index].to(torch.float64)
@@ -136,10 +144,15 @@ def regression_rows(features: Tensor, scores: Tensor, action: npt.NDArray[np.int
     for _, rows in slices:
         is_short = rows.stop - rows.start <= given.shape[1]
         own.append(_own_axes(given[rows]) if is_short else None)
-    axes = _principal_axes(given[:: max(1, len(given) // (_AXES_ROWS * max(1, given.shape[1])))])
     x = given.new_ones(len(given), axes.shape[1] + 1)
     torch.mm(given, axes, out=x[:, :-1])
     return RegressionRows(x, axes, scores[index].to(torch.float64), slices, tuple(own), actions, order)
+
+
+def principal_axes(features: Tensor) -> Tensor:
+    """Of the rows (rows, features), in double precision."""
+    some = features[:: max(1, len(features) // (_AXES_ROWS * max(1, features.shape[1])))]
+    return _principal_axes(some.to(torch.float64))
 
 
 def _own_axes(features: Tensor) -> OwnAxes:

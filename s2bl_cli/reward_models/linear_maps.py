@@ -17,7 +17,7 @@ from s2bl_cli.policies.contexts import context_tensor, standardisation
 from s2bl_cli.reward_models.reward_model import Ints
 
 _BLOCK_ROWS = 256
-_CHUNK_CELLS = 1 << 20  # 4 MB, so that data multiplied in both directions stays in the cache
+CHUNK_CELLS = 1 << 20  # 4 MB, so that data multiplied in both directions stays in the cache
 _ROWS_AT_ONCE = 8192
 
 
@@ -63,7 +63,7 @@ class Rows:
             x[self._cell, self.features] = torch.from_numpy(score).to(device)
         x[self._cell, -1] = 1.0
         self._x = x.view(-1, size, self.inputs)  # (blocks, rows, inputs)
-        self._chunk = max(1, _CHUNK_CELLS // (max(size, 8) * self.inputs))  # blocks
+        self._chunk = max(1, CHUNK_CELLS // (max(size, 8) * self.inputs))  # blocks
 
     @property
     def maps(self) -> int:

@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from s2bl_cli.policies.contexts import Contexts, context_tensor
-from s2bl_cli.reward_models.linear_maps import Rows, Standardisation
+from s2bl_cli.reward_models.linear_maps import CHUNK_CELLS, Rows, Standardisation
 from s2bl_cli.reward_models.newton import Limits, minimise
 from s2bl_cli.reward_models.reward_model import CPU, Floats, Ints, shifts_to_the_mean
 from s2bl_cli.reward_models.settings import RewardModelSettings
@@ -102,7 +102,9 @@ class LinearModel:
 
     @torch.no_grad()
     def _rewards(self, x: Tensor, fold: int, scores: Tensor | None) -> npt.NDArray[np.float32]:
-        eta = torch.addmm(self.bias[fold], self.standardise(x), self.weight[fold].T)
+        at_once = max(1, CHUNK_CELLS // max(1, self.weight.shape[2]))
+        parts = [torch.addmm(self.bias[fold], self.standardise(part), self.weight[fold].T) for part in x.split(at_once)]
+        eta = torch.cat(parts)
         if self.scores is not None:
             assert scores is not None, "a model that was fitted with scores needs those of all actions"
             eta += self.slope[fold] * self.scores.standardised(scores.to(eta))

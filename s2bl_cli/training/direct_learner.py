@@ -85,12 +85,11 @@ class DirectLearner:
             if self._needs_reward_body(data, seed, run):
                 yield from self._fit_to_rewards(data, list(of_seed), run)
                 continue
-            network = self._copy(data, seed, run) if self._uses_copy else start_network(self._spec, data, seed, run)
-            copied = Copied.of(network, sample.rows.context, sample.rows.action, run.device)
+            copied = self._copied(data, seed, run)
             for candidate in of_seed:
                 if run.should_stop():
                     raise Interrupted
-                yield candidate, self._result(candidate, sample, copied)
+                yield candidate, self._result(candidate, sample, copied, run)
 
     @property
     def _has_body(self) -> bool:
@@ -121,7 +120,17 @@ class DirectLearner:
             )
             copied = Copied.of(network, sample.rows.context, sample.rows.action, run.device)
             for candidate in of_fold:
-                yield candidate, self._result(candidate, sample, copied, Choice(_NOTHING_ELSE, with_copy=True))
+                yield candidate, self._result(candidate, sample, copied, run, Choice(_NOTHING_ELSE, with_copy=True))
+
+    def _copied(self, data: TrainingData, seed: int, run: Run) -> Copied:
+        """The copy, or without one the initial network, on the known rows. The same for all folds and methods."""
+        key = ("copied", self._spec, self._uses_copy, seed)
+        if key not in run.shared:
+            network = self._copy(data, seed, run) if self._uses_copy else start_network(self._spec, data, seed, run)
+            rows = data.statistics.sample.rows
+            run.shared[key] = Copied.of(network, rows.context, rows.action, run.device)
+        copied: Copied = run.shared[key]
+        return copied
 
     def _copy(self, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:
         """π̂₀. It uses no feedback, so all folds of a seed share it."""
@@ -147,16 +156,14 @@ class DirectLearner:
         if self._needs_reward_body(data, fold.seed, run):
             return self._linear.cost_model(data, fold, run)
         sample = data.statistics.sample
-        network = (
-            self._copy(data, fold.seed, run) if self._uses_copy else start_network(self._spec, data, fold.seed, run)
-        )
-        copied = Copied.of(network, sample.rows.context, sample.rows.action, run.device)
+        copied = self._copied(data, fold.seed, run)
         learned = sample.learned(fold)
         rewards = Rewards.of(-sample.rows.cost[learned].astype(np.float64))
         rows = self._rows(sample, copied, learned)
         part = parts_of(sample.number[learned], fold.seed)
         weight = _weights(sample.take(learned))
-        regression, _ = self._selected(rows, rewards, at_least_two(part), PENALTIES, sample, learned, copied)
+        parts = at_least_two(part)
+        regression, _ = self._selected(rows, rewards, parts, PENALTIES, sample, fold, copied, run)
         learns = (part[:, None] != np.arange(FOLDS + 1)).astype(np.float64)  # the last one learns from all
         learns[:, ~learns.any(axis=0)] = 1  # or of very few rows, a model would have none
         parameters = rewards.fit(rows, (learns * weight[:, None])[rows.order], [regression] * (FOLDS + 1))
@@ -164,7 +171,8 @@ class DirectLearner:
 
     def _rows(self, sample: TrainRows, copied: "Copied", learned: npt.NDArray[np.bool_]) -> RegressionRows:
         scores = copied.logged[learned, None][:, : int(self._uses_copy or self._has_body)]
-        return regression_rows(copied.features[learned], scores, sample.rows.action[learned], self._spec.actions)
+        action = sample.rows.action[learned]
+        return regression_rows(copied.features[learned], scores, action, self._spec.actions, copied.axes)
 
     def _compared(self, rows: int) -> npt.NDArray[np.bool_]:
         """The rows that regressions are compared on: (rows,)."""
@@ -180,17 +188,23 @@ class DirectLearner:
         fold: npt.NDArray[np.int64],
         penalties: Sequence[float],
         sample: TrainRows,
-        learned: npt.NDArray[np.bool_],
+        of: Fold,
         copied: "Copied",
+        run: Run,
     ) -> tuple["Choice", Floats]:
-        """The regression on the learned rows, and the losses of the compared rows on other folds."""
+        """The regression on the rows that policies of a fold learn from, and the losses of the compared rows on other
+        parts (`fold`)."""
+        learned = sample.learned(of)
         weight = _weights(sample.take(learned))
         if not self._has_body:
             compared = self._compared(len(fold))
             if not compared.all():
                 rows = self._rows(sample, copied, _where(learned, compared))
             of_compared = replace(rewards, scaled=rewards.scaled[compared])
-            return choose_by_loss(rows, of_compared, fold[compared], penalties, weight[compared])
+            # Other methods compare some of the same regressions. Only hidden units differ with and without a copy.
+            features = (self._spec, self._uses_copy and bool(self._spec.hidden))
+            losses = run.shared.setdefault(("losses of regressions", features, of), {})
+            return choose_by_loss(rows, of_compared, fold[compared], penalties, weight[compared], losses)
         logged = LoggedRows(
             sample.rows.action[learned].astype(np.int64),
             sample.rows.propensity[learned].astype(np.float64),
@@ -200,7 +214,12 @@ class DirectLearner:
         return choose_by_value(rows, rewards, fold, penalties, logged, copied, np.flatnonzero(learned))
 
     def _result(
-        self, candidate: Candidate, sample: TrainRows, copied: "Copied", regression: "Choice | None" = None
+        self,
+        candidate: Candidate,
+        sample: TrainRows,
+        copied: "Copied",
+        run: Run,
+        regression: "Choice | None" = None,
     ) -> Result:
         """`copied`: the copy, evaluated on the sample's rows. `regression`: the given one, else selected."""
         learned = sample.learned(candidate.fold)
@@ -212,7 +231,7 @@ class DirectLearner:
         losses = np.empty(0)
         if regression is None:
             penalties = PENALTIES if given is None else (given,)
-            regression, losses = self._selected(rows, rewards, fold, penalties, sample, learned, copied)
+            regression, losses = self._selected(rows, rewards, fold, penalties, sample, candidate.fold, copied, run)
         parameters = rewards.fit(rows, weight[rows.order, None], [regression])[:, 0]
         model: Head | Units = Head.of(parameters, rows)
         if self._spec.model == "mlp":

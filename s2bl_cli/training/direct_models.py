@@ -5,6 +5,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +16,12 @@ from torch.nn.functional import log_softmax
 
 from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import PolicyNetwork
-from s2bl_cli.reward_models.action_regression import RegressionRows, fit_regressions, predict_logged
+from s2bl_cli.reward_models.action_regression import (
+    RegressionRows,
+    fit_regressions,
+    predict_logged,
+    principal_axes,
+)
 from s2bl_cli.reward_models.reward_network import RewardNetwork, loss_of
 from s2bl_cli.row_hash import uniform_hash
 from s2bl_cli.training.candidates import Fold
@@ -123,6 +129,10 @@ class Copied:
         hook.remove()
         mean = total / (len(context) * actions)
         return cls(network, torch.cat(features), mean, torch.cat(logged) - mean)
+
+    @cached_property
+    def axes(self) -> Tensor:
+        return principal_axes(self.features)
 
     @torch.no_grad()
     def log_pi0(self, rows: Tensor) -> Tensor:

@@ -78,6 +78,7 @@ class ExpectedRewards:
     mean_o: float  # mean o of the known rows that they learn from
     statistics: Statistics
     scale: float = 1.0  # 1/mean weight over the log
+    whole: tuple[TrainRows, Floats] | None = None  # the log with its unscaled weights, if it is in memory
 
     def costs(self, train_rows: TrainRows) -> npt.NDArray[np.float32]:
         """Known costs if the policies may see them, otherwise expected costs: (rows,)."""
@@ -90,6 +91,8 @@ class ExpectedRewards:
     def weights(self, train_rows: TrainRows) -> Floats:
         """(r̂ − b)₊/(k·p) for all rows, times r/r̂ where the reward r is known, plus (1 − t)(1 − b)·r/(ρ·k·p) for known
         rows, where t is the trust in r̂: (rows,). Linear in r, so that actions whose rewards vary are not preferred."""
+        if self.whole is not None and self.whole[0] is train_rows:
+            return self.scale * self.whole[1]
         rows, learned = train_rows.rows, train_rows.learned(self.fold)
         fold = np.where(learned, _folds_of(train_rows.number, self.fold), NO_FOLD)
         expected, baseline = self._expected(self.expectation, rows, fold), self._expected(self.baseline, rows, fold)
@@ -150,14 +153,24 @@ def fit_expected_rewards(
     )
 
 
-def scaled(expected: Sequence[ExpectedRewards], parts: Iterable[TrainRows]) -> list[ExpectedRewards]:
-    """The same with weights whose mean over these parts is 1, so that λ means the same on every log."""
+def scaled(
+    expected: Sequence[ExpectedRewards], parts: Iterable[TrainRows], *, in_memory: bool = False
+) -> list[ExpectedRewards]:
+    """The same with weights whose mean over these parts is 1, so that λ means the same on every log. A log in memory is
+    one part, and its weights are computed only once."""
     totals, rows = np.zeros(len(expected)), 0
+    wholes: list[tuple[TrainRows, Floats] | None] = [None] * len(expected)
     for part in parts:
-        totals += [of_fold.weights(part).sum(dtype=np.float64) for of_fold in expected]
+        weights = [of_fold.weights(part) for of_fold in expected]
+        totals += [of_fold.sum(dtype=np.float64) for of_fold in weights]
         rows += part.rows.rows
+        if in_memory:
+            wholes = [(part, of_fold) for of_fold in weights]
     scales = [rows / total if total > 0 else 0.0 for total in totals]
-    return [replace(of_fold, scale=scale) for of_fold, scale in zip(expected, scales, strict=True)]
+    return [
+        replace(of_fold, scale=scale, whole=whole)
+        for of_fold, scale, whole in zip(expected, scales, wholes, strict=True)
+    ]
 
 
 def by_propensity(known: KnownRewards, *, actions: int, device: torch.device) -> Expectation:

@@ -206,7 +206,7 @@ class GradientLearner:
             fit_expected_rewards(model, data.statistics.without_held_out(fold), fold, device, with_baseline=has_weights)
             for fold in folds
         ]
-        return scaled(expected, data.scan()) if has_weights else expected
+        return scaled(expected, data.scan(), in_memory=not data.streamed) if has_weights else expected
 
     def _prior(self, data: TrainingData, folds: Sequence[Fold], run: Run, *, bf16: bool) -> Sequence[Tensor]:
         """θ₀ of lpr: the parameters of the given policy, or of one fitted to the logged actions of the regularised

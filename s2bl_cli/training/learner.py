@@ -6,9 +6,9 @@
 import math
 import os
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 
@@ -116,6 +116,7 @@ class Run:
     compiled: bool = False
     prior: LoadedPolicy | None = None
     keeps_tensors: bool = True  # if false, results are used for selection only
+    shared: dict[Hashable, Any] = field(default_factory=dict)  # what several learners would compute alike, by key
 
     def fit(self, learner: Learner, data: TrainingData, candidates: Sequence[Candidate]) -> list[Result]:
         """Fit the unfinished candidates; return the results of all candidates, in order."""

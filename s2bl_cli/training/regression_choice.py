@@ -31,21 +31,23 @@ def choose_by_loss(
     fold: npt.NDArray[np.int64],
     penalties: Sequence[float],
     weight: Floats,
+    losses: dict[Choice, Floats],
 ) -> tuple[Choice, Floats]:
     """The regression that best predicts the rewards of other folds, and its losses there, in the original order of the
     rows. The copy is dropped only if that is better by more than one standard error: a copy fitted to few rows may
-    mislead, but few known rows cannot show it."""
-    losses: dict[Choice, Floats] = {}
+    mislead, but few known rows cannot show it. `losses`: of regressions that were compared before, on the same rows;
+    those of the others are added."""
     single = rows.in_single_precision()
 
     def best(with_copy: bool, tried: Sequence[float]) -> Choice:
-        _add_losses(losses, single, rewards, fold, weight, [Choice(penalty, with_copy) for penalty in tried])
-        return min((choice for choice in losses if choice.with_copy == with_copy), key=lambda c: losses[c].sum())
+        choices = [Choice(penalty, with_copy) for penalty in tried]
+        _add_losses(losses, single, rewards, fold, weight, choices)
+        return min(choices, key=lambda choice: losses[choice].sum())
 
     bests = []
     for with_copy in (True, False) if rows.scores.shape[1] else (False,):
         coarse = penalties.index(best(with_copy, penalties[::2]).penalty)
-        bests.append(best(with_copy, [*penalties[max(coarse - 1, 0) : coarse], *penalties[coarse + 1 : coarse + 2]]))
+        bests.append(best(with_copy, penalties[max(coarse - 1, 0) : coarse + 2]))
     choice = bests[-1 if is_clear(losses[bests[0]] - losses[bests[-1]]) else 0]
     by_row = np.empty(len(rows.order))
     by_row[rows.order] = losses[choice]
@@ -101,6 +103,7 @@ def _add_losses(
     choices: Sequence[Choice],
 ) -> None:
     """Add the loss of each row, in the order of `rows`, under a regression on the other folds."""
+    choices = [choice for choice in choices if choice not in losses]
     weight = weight[rows.order, None]
     at_once = max(1, _PARAMETERS_AT_ONCE // (FOLDS * sum(rows.rotated_sizes)))
     for start in range(0, len(choices), at_once):
