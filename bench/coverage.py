@@ -199,8 +199,8 @@ OTHER_WORLDS = (
     World("revenue, 5,000 rows", 5000, rewards=REVENUE),
     World("revenue, heavy weights, 5,000 rows", 5000, rewards=REVENUE, sharp=3.0, flat=1.0),
     World("missing by groups, 5,000 rows, no model", 5000, missing_by="group", modelled=False),
-    World("missing by |x₀|, 5,000 rows, no model", 5000, missing_by="distance", modelled=False, own_models=True),
-    World("missing by |x₀|, 5,000 rows, with the models of evaluate", 5000, missing_by="distance", own_models=True),
+    World("missing by distance, 5,000 rows, no model", 5000, missing_by="distance", modelled=False, own_models=True),
+    World("missing by distance, 5,000 rows, with the models of evaluate", 5000, missing_by="distance", own_models=True),
     World("only purchases known, 5,000 rows", 5000, rewards=REVENUE, missing_by="reward", modelled=False),
     World("500 users with 10 rows each", 5000, users=True),
 )
@@ -496,8 +496,8 @@ EXCEPTIONS
   weights it is too small. So a mean weight that is more than two standard errors from 1 is a reason for caution,
   although that happens by chance in 5 % of the logs.
 - **Feedback that is missing by context and action** makes values biased without `--missing-model`. `evaluate` detects
-  it, and such logs are not reliable. In the worlds "missing by |x₀|", rewards are high and feedback is common where the
-  first feature is far from 0, on either side.
+  it, and such logs are not reliable. In the worlds "missing by distance", rewards are high and feedback is common where
+  the first feature is far from 0, on either side.
 - **Limits on the influences of a gain** were tried: the largest share of one row, the number of rows that carry it, its
   kurtosis and its skewness. Each leaves logs that cover less often. With heavy weights and skewed revenue, for example,
   the `dr` gain covers in 87.9 % of the reliable logs, and in 81.0 % of those in which no row has a quarter of its

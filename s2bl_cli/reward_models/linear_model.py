@@ -103,7 +103,10 @@ class LinearModel:
     @torch.no_grad()
     def _rewards(self, x: Tensor, fold: int, scores: Tensor | None) -> npt.NDArray[np.float32]:
         at_once = max(1, CHUNK_CELLS // max(1, self.weight.shape[2]))
-        parts = [torch.addmm(self.bias[fold], self.standardise(part), self.weight[fold].T) for part in x.split(at_once)]
+        parts = [
+            torch.addmm(self.bias[fold], self.standardise(part), self.weight[fold].T)
+            for part in torch.split(x, at_once)
+        ]
         eta = torch.cat(parts)
         if self.scores is not None:
             assert scores is not None, "a model that was fitted with scores needs those of all actions"

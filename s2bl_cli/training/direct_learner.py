@@ -62,7 +62,7 @@ from s2bl_cli.training.value_choice import LoggedRows
 
 _COPY_BATCH = 512  # propensities are labels without noise, so few steps with large batches are enough
 _COPY_PASSES = 10  # over all rows, within these limits:
-_LEAST_COPY_STEPS, _MOST_COPY_STEPS = {"linear": 1200, "mlp": 2500}, 4000
+_LEAST_COPY_STEPS, _MOST_COPY_STEPS = {"linear": 1200, "mlp": 2500}, 3000
 _COPY_LR, _LOGIT_STEP = 0.02, 2.4  # for Adam; the second is the maximum change of a logit in one step
 # A penalty is the precision of a prior, which does not depend on the number of rows: it is chosen on a part of many.
 _COMPARED_CELLS, _LEAST_COMPARED, _MOST_COMPARED = 1 << 22, 5_000, 30_000  # rows × features, rows, rows

@@ -164,8 +164,8 @@ class Head:
         return self.eta(copied, rows)
 
     def eta(self, copied: Copied, rows: Tensor) -> Tensor:
-        weight = (self.theta + self.shared).T
-        return copied.features[rows].to(weight) @ weight[:-1] + weight[-1] + self.slope.sum() * copied.log_pi0(rows)
+        weight = (self.theta + self.shared).T.to(copied.features)
+        return copied.features[rows] @ weight[:-1] + weight[-1] + self.slope.sum() * copied.log_pi0(rows)
 
     def layers(self, network: PolicyNetwork) -> list[Tensor]:
         """The network's last layer, whose logits equal η up to a term that does not depend on the action."""

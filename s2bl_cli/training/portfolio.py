@@ -7,9 +7,9 @@ from s2bl_cli.training.settings import TrainSettings
 
 # Values of hyperparameters to compare, if the default is not enough.
 GRIDS = {
-    "cce-s2bl": {"lam": "0.3,1,3"},
-    "wce-s2bl": {"lam": "0.3,1,3"},
-    "dr-s2bl": {"correction": "0.1,0.3,1"},
+    "cce-s2bl": {"lam": "0.3,3"},
+    "wce-s2bl": {"lam": "0.3,3"},
+    "dr-s2bl": {"correction": "0.1,0.3"},
 }
 
 MLP_METHODS = ("dm-s2bl",)  # also compared with an mlp; the other methods train slowly with one and seldom win
