@@ -164,7 +164,7 @@ def test_small_log_is_learned_by_default(run: Callable[..., Any], tmp_path: Path
 # --- what is said of the result ---
 
 
-@pytest.mark.parametrize("method", ["tips", "banditnet", "wce-s2bl", "cce-s2bl", "kl-s2bl"])
+@pytest.mark.parametrize("method", ["tips", "banditnet", "wce-s2bl", "cce-s2bl", "kl-s2bl", "dr-s2bl", "dr"])
 @pytest.mark.parametrize("model", ["linear", "mlp"])
 def test_undertraining_follows_from_the_loss(tmp_path: Path, method: str, model: str) -> None:
     log = write_arrays(tmp_path / "log.parquet", blobs(rows=400, known=0.5), 3)
