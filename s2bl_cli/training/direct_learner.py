@@ -123,13 +123,16 @@ class DirectLearner:
                 yield candidate, self._result(candidate, sample, copied, run, Choice(_NOTHING_ELSE, with_copy=True))
 
     def _copied(self, data: TrainingData, seed: int, run: Run) -> Copied:
-        """The copy, or without one the initial network, on the known rows. The same for all folds and methods."""
-        key = ("copied", self._spec, self._uses_copy, seed)
-        if key not in run.shared:
+        """The copy, or without one the initial network, on the known rows. The same for all folds and methods; only the
+        latest is kept."""
+        key = (self._spec, self._uses_copy, seed)
+        latest = run.shared.get("copied")
+        if latest is None or latest[0] != key:
+            run.shared.pop("copied", None)
             network = self._copy(data, seed, run) if self._uses_copy else start_network(self._spec, data, seed, run)
             rows = data.statistics.sample.rows
-            run.shared[key] = Copied.of(network, rows.context, rows.action, run.device)
-        copied: Copied = run.shared[key]
+            latest = run.shared["copied"] = key, Copied.of(network, rows.context, rows.action, run.device)
+        copied: Copied = latest[1]
         return copied
 
     def _copy(self, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:

@@ -145,14 +145,13 @@ class TrainingRun:
         self, policy: Policy, candidate: Candidate, result: Result, data: TrainingData, device: torch.device
     ) -> Iterator[Finding]:
         """What went wrong in gradient training, as far as the train rows show it."""
+        steps = steps_of(self._suited(data), data.statistics.rows).total
         if result.undertrained:
-            steps = steps_of(self._suited(data), data.statistics.rows).total
             option = "--steps" if self.settings.epochs is None else "--epochs"
             yield Finding(f"undertrained: the loss would still fall after {counted(steps, 'step')}; raise {option}")
-        elif self.settings.learner == GRADIENT_LEARNER and self.settings.act is None:
-            if steps_of(self._suited(data), data.statistics.rows).total:
-                nu = float(candidate.hyperparameters.get("nu", NU.default) or 0)
-                yield from diagnose(policy, data, nu, device)
+        elif self.settings.learner == GRADIENT_LEARNER and steps and self.settings.act is None:
+            nu = float(candidate.hyperparameters.get("nu", NU.default) or 0)
+            yield from diagnose(policy, data, nu, device)
 
     def candidates(self, data: TrainingData, fold: Fold) -> list[Candidate]:
         self._check_fold(data, fold)

@@ -156,7 +156,7 @@ def test_options_narrow_the_portfolio(run: Run, log: Path) -> None:
     }  # fmt: skip
     names = _compared(run, log, "--candidates", "wce-s2bl", "--lam", "0.1", "--model", "mlp")
     assert sorted(names) == ["logging policy", "wce-s2bl (λ 0.1, mlp, argmax)", "wce-s2bl (λ 0.1, mlp, softmax)"]
-    assert len(_compared(run, log, "--candidates", "wce-s2bl")) == 7  # three λ, two ways to act
+    assert len(_compared(run, log, "--candidates", "wce-s2bl")) == 5  # two λ, two ways to act
 
 
 def test_without_time_the_first_candidate_is_compared(run: Run, log: Path) -> None:
