@@ -2,6 +2,7 @@
 
     S2BL_DATA=folder python docs/results.py            every command; sweeps continue where they were interrupted
     python docs/results.py --reports                   all commands but the sweeps
+    python docs/results.py --only fmnist times         only the commands of these measured parts
 
 The ```sh blocks of the page are run in the root of the repository: first all sweeps, because a table at the top may
 need the last of them, then all other commands in their order. If the part between `<!-- measured:NAME -->` and
@@ -21,16 +22,18 @@ PAGE = ROOT / "docs" / "results.md"
 
 _BLOCK = re.compile(
     r"^```sh\n(?P<commands>.*?)^```\n"
-    r"(?P<opening>\n<!-- measured:[\w-]+ -->\n)?(?(opening).*?(?P<closing><!-- /measured -->))",
+    r"(?P<opening>\n<!-- measured:(?P<name>[\w-]+) -->\n)?(?(opening).*?(?P<closing><!-- /measured -->))",
     re.DOTALL | re.MULTILINE,
 )
 _SWEEP = re.compile(r"^s2bl sweep(?:.*\\\n)*.*\n", re.MULTILINE)  # with its continued lines
 
 
-def filled(text: str, run: Callable[[str], str]) -> str:
+def filled(text: str, run: Callable[[str], str], only: Sequence[str] | None = None) -> str:
     """The page with its measured parts made again. `run` takes the commands of a block and returns what they print."""
 
     def replaced(block: re.Match[str]) -> str:
+        if not _is_chosen(block, only):
+            return block[0]
         printed = run(block["commands"])
         if block["opening"] is None:
             return block[0]
@@ -39,8 +42,13 @@ def filled(text: str, run: Callable[[str], str]) -> str:
     return _BLOCK.sub(replaced, text)
 
 
-def sweeps_of(text: str) -> list[str]:
-    return [sweep for block in _BLOCK.finditer(text) for sweep in _SWEEP.findall(block["commands"])]
+def sweeps_of(text: str, only: Sequence[str] | None = None) -> list[str]:
+    blocks = [block for block in _BLOCK.finditer(text) if _is_chosen(block, only)]
+    return [sweep for block in blocks for sweep in _SWEEP.findall(block["commands"])]
+
+
+def _is_chosen(block: re.Match[str], only: Sequence[str] | None) -> bool:
+    return only is None or block["name"] in only
 
 
 def run_block(commands: str) -> str:
@@ -57,15 +65,17 @@ def run_block(commands: str) -> str:
 def main(arguments: Sequence[str] | None = None, page: Path = PAGE) -> None:
     parser = argparse.ArgumentParser(description="Run the commands of docs/results.md.")
     parser.add_argument("--reports", action="store_true", help="run all commands but the sweeps")
-    reports_only = parser.parse_args(arguments).reports
+    parser.add_argument("--only", nargs="+", metavar="NAME", help="only the commands of these measured parts")
+    options = parser.parse_args(arguments)
+    reports_only, only = options.reports, options.only
     if not reports_only and "S2BL_DATA" not in os.environ:
         raise SystemExit("docs/results.py: set S2BL_DATA to the folder of the dataset files")
 
     text = page.read_text()
     if not reports_only:
-        for command in sweeps_of(text):
+        for command in sweeps_of(text, only):
             run_block(command)
-    page.write_text(filled(text, lambda commands: run_block(_SWEEP.sub("", commands))))
+    page.write_text(filled(text, lambda commands: run_block(_SWEEP.sub("", commands)), only))
 
 
 if __name__ == "__main__":

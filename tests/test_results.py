@@ -71,6 +71,17 @@ def test_sweeps_run_first_or_not_at_all(
     assert page.read_text().count("\nprinted\n") == 1
 
 
+@pytest.mark.parametrize(("name", "commands"), [("table", 2), ("other", 0)])
+def test_only_one_part_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, commands: int) -> None:
+    run: list[str] = []
+    monkeypatch.setenv("S2BL_DATA", "data")
+    monkeypatch.setattr(RESULTS, "run_block", lambda commands: run.append(commands) or "printed")
+    page = tmp_path / "results.md"
+    page.write_text(PAGE)
+    RESULTS.main(["--only", name], page)
+    assert run == ["s2bl sweep --tau 1 \\\n  --rho 1\n", "s2bl report runs\n"][:commands]
+
+
 def test_a_command_that_fails_ends_the_program(tmp_path: Path) -> None:
     page = tmp_path / "results.md"
     page.write_text(PAGE.replace("s2bl report runs\n", "echo half; false; echo rest\n"))

@@ -145,7 +145,7 @@ class TrainingRun:
         self, policy: Policy, candidate: Candidate, result: Result, data: TrainingData, device: torch.device
     ) -> Iterator[Finding]:
         """What went wrong in gradient training, as far as the train rows show it."""
-        steps = steps_of(self._suited(data), data.statistics.rows).total
+        steps = steps_of(settings_for(self.settings, self.spec, data.statistics), data.statistics.rows).total
         if result.undertrained:
             option = "--steps" if self.settings.epochs is None else "--epochs"
             yield Finding(f"undertrained: the loss would still fall after {counted(steps, 'step')}; raise {option}")
