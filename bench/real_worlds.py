@@ -12,6 +12,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import zlib
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -25,6 +26,8 @@ from s2bl_cli.contract.logs.reading import open_logs
 
 FOLDER = Path(os.environ.get("S2BL_WORLDS", Path(__file__).parents[1] / ".data" / "worlds"))
 
+_MAKES_FILE = threading.Lock()  # seeds of a world may run at the same time
+
 LOAD_PROGRAM = """
 import sys
 import numpy as np
@@ -37,9 +40,10 @@ np.savez(sys.argv[2], context=data.data, label=data.target)
 def _load(name: str) -> tuple[Floats, Ints]:
     """Contexts (rows, features) and labels of one of scikit-learn's datasets."""
     file = FOLDER / f"{name}.npz"
-    if not file.exists():
-        FOLDER.mkdir(parents=True, exist_ok=True)
-        run_in_peers(LOAD_PROGRAM, name, file)
+    with _MAKES_FILE:
+        if not file.exists():
+            FOLDER.mkdir(parents=True, exist_ok=True)
+            run_in_peers(LOAD_PROGRAM, name, file)
     with np.load(file) as data:
         return data["context"], data["label"].astype(int)
 
@@ -131,10 +135,11 @@ class FashionWorld:
 
     def _log(self) -> Path:
         file = FOLDER / f"{self.name}.parquet"
-        if not file.exists():
-            FOLDER.mkdir(parents=True, exist_ok=True)
-            data = ("--dataset", "fmnist", "--data-dir", os.environ["S2BL_DATA"], "--seed", 0, "--store-distribution")
-            _s2bl("make-logs", *data, *self.options, "-o", file)
+        with _MAKES_FILE:
+            if not file.exists():
+                FOLDER.mkdir(parents=True, exist_ok=True)
+                data = ("--dataset", "fmnist", "--data-dir", os.environ["S2BL_DATA"], "--seed", 0)
+                _s2bl("make-logs", *data, "--store-distribution", *self.options, "-o", file)
         return file
 
     def draw(self, seed: int, rows: int | None = None) -> Draw:
