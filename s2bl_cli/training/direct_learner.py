@@ -85,11 +85,10 @@ class DirectLearner:
             if self._needs_reward_body(data, seed, run):
                 yield from self._fit_to_rewards(data, list(of_seed), run)
                 continue
-            copied = self._copied(data, seed, run)
             for candidate in of_seed:
                 if run.should_stop():
                     raise Interrupted
-                yield candidate, self._result(candidate, sample, copied, run)
+                yield candidate, self._result(candidate, sample, self._copied(data, seed, run), run)
 
     @property
     def _has_body(self) -> bool:
@@ -174,8 +173,8 @@ class DirectLearner:
 
     def _rows(self, sample: TrainRows, copied: "Copied", learned: npt.NDArray[np.bool_]) -> RegressionRows:
         scores = copied.logged[learned, None][:, : int(self._uses_copy or self._has_body)]
-        action = sample.rows.action[learned]
-        return regression_rows(copied.features[learned], scores, action, self._spec.actions, copied.axes)
+        features = copied.features if learned.all() else copied.features[learned]
+        return regression_rows(features, scores, sample.rows.action[learned], self._spec.actions, copied.axes)
 
     def _compared(self, rows: int) -> npt.NDArray[np.bool_]:
         """The rows that regressions are compared on: (rows,)."""
