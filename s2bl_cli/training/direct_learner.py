@@ -26,6 +26,7 @@ from s2bl_cli.contract.checkpoints import Result, RewardLink
 from s2bl_cli.contract.policies import NetworkSpec
 from s2bl_cli.contract.tensor_files import Tensors
 from s2bl_cli.objectives import doubly_robust
+from s2bl_cli.objectives.regularisers.match import BALANCE
 from s2bl_cli.policies.network import PolicyNetwork, network_from, network_tensors, on_device
 from s2bl_cli.policies.stacked import STACKABLE
 from s2bl_cli.registry import REGULARISERS, RISKS
@@ -58,12 +59,16 @@ from s2bl_cli.training.reward_body import fit_to_rewards, propensities_follow_co
 from s2bl_cli.training.settings import TrainSettings
 from s2bl_cli.training.steps import steps_per_pass
 from s2bl_cli.training.validation import HeldOut
-from s2bl_cli.training.value_choice import LoggedRows
+from s2bl_cli.training.value_choice import LoggedRows, is_clear
 
 _COPY_BATCH = 512  # propensities are labels without noise, so few steps with large batches are enough
 _COPY_PASSES = 10  # over all rows, within these limits:
 _LEAST_COPY_STEPS, _MOST_COPY_STEPS = {"linear": 1200, "mlp": 2500}, 3000
 _COPY_LR, _LOGIT_STEP = 0.02, 2.4  # for Adam; the second is the maximum change of a logit in one step
+# β of the copy, by what the known rows say about the logging policy. Large weights make the gradients of an mlp noisy,
+# and an mlp can match all actions.
+_GOOD, _UNCLEAR, _ADVERSE = 0.0, 0.5, {"linear": 1.0, "mlp": 0.5}
+_CLEAR = 3.0  # standard errors
 # A penalty is the precision of a prior, which does not depend on the number of rows: it is chosen on a part of many.
 _COMPARED_CELLS, _LEAST_COMPARED, _MOST_COMPARED = 1 << 22, 5_000, 30_000  # rows × features, rows, rows
 _NU = 0.001  # truncation in estimates on held-out rows
@@ -88,7 +93,7 @@ class DirectLearner:
             for candidate in of_seed:
                 if run.should_stop():
                     raise Interrupted
-                yield candidate, self._result(candidate, sample, self._copied(data, seed, run), run)
+                yield candidate, self._result(candidate, sample, self._copied(data, candidate.fold, run), run)
 
     @property
     def _has_body(self) -> bool:
@@ -121,21 +126,41 @@ class DirectLearner:
             for candidate in of_fold:
                 yield candidate, self._result(candidate, sample, copied, run, Choice(_NOTHING_ELSE, with_copy=True))
 
-    def _copied(self, data: TrainingData, seed: int, run: Run) -> Copied:
-        """The copy, or without one the initial network, on the known rows. The same for all folds and methods; only the
-        latest is kept."""
-        key = (self._spec, self._uses_copy, seed)
+    def _copied(self, data: TrainingData, fold: Fold, run: Run) -> Copied:
+        """The copy, or without one the initial network, on the known rows. Usually the same for all folds and methods;
+        only the latest is kept."""
+        balance = self._balance(data.statistics.sample, fold) if self._uses_copy else None
+        key = (self._spec, balance, fold.seed)
         latest = run.shared.get("copied")
         if latest is None or latest[0] != key:
             run.shared.pop("copied", None)
-            network = self._copy(data, seed, run) if self._uses_copy else start_network(self._spec, data, seed, run)
+            network = (
+                start_network(self._spec, data, fold.seed, run)
+                if balance is None
+                else self._copy(data, fold.seed, balance, run)
+            )
             rows = data.statistics.sample.rows
             latest = run.shared["copied"] = key, Copied.of(network, rows.context, rows.action, run.device)
         copied: Copied = latest[1]
         return copied
 
-    def _copy(self, data: TrainingData, seed: int, run: Run) -> PolicyNetwork:
-        """π̂₀. It uses no feedback, so all folds of a seed share it."""
+    def _balance(self, sample: TrainRows, fold: Fold) -> float:
+        """β of the copy. The actions that a good logging policy takes often are the best ones, so the copy has to match
+        these most closely; with an adverse one, it has to match the rare ones. The sign of the covariance of reward and
+        log p shows which it is, on the rows that policies of the fold learn from. An image network has one copy for all
+        folds, to save time."""
+        if self._has_body:
+            return _UNCLEAR
+        known = sample.take(sample.learned(fold))
+        weight, log_p = _weights(known), np.log(known.rows.propensity.astype(np.float64))
+        reward = -known.rows.cost.astype(np.float64)
+        products = weight * (reward - np.average(reward, weights=weight)) * (log_p - np.average(log_p, weights=weight))
+        if is_clear(products, _CLEAR):
+            return _GOOD
+        return _ADVERSE[self._spec.model] if is_clear(-products, _CLEAR) else _UNCLEAR
+
+    def _copy(self, data: TrainingData, seed: int, balance: float, run: Run) -> PolicyNetwork:
+        """π̂₀. Its propensities are matched without feedback; only `balance` depends on some."""
         settings, match = self._settings, REGULARISERS.load("match")
         if self._spec.model in STACKABLE:
             lr = min(_COPY_LR, _LOGIT_STEP / self._spec.context.features)
@@ -147,9 +172,9 @@ class DirectLearner:
                 steps = max(steps if most is None else min(steps, most), _LEAST_COPY_STEPS[self._spec.model])
                 settings = replace(settings, steps=steps, epochs=None)
         learner = GradientLearner(settings, self._spec, RISKS.load("none"), match, validates=False)
-        values = {"lam": 1.0, **{h.name: h.default for h in match.hyperparameters}}
-        copy_run = replace(run, stage=f"copying the logging policy ({self._spec.model})", keeps_tensors=True)
-        (result,) = copy_run.fit(learner, data, [Candidate(Fold(seed), 0, values)])
+        stage = f"copying the logging policy ({self._spec.model}, β {balance:g})"
+        copy_run = replace(run, stage=stage, keeps_tensors=True)
+        (result,) = copy_run.fit(learner, data, [Candidate(Fold(seed), 0, {"lam": 1.0, BALANCE.name: balance})])
         return on_device(network_from(self._spec, result.tensors, "the copy"), run.device)
 
     def cost_model(self, data: TrainingData, fold: Fold, run: Run) -> "DirectModel":
@@ -158,7 +183,7 @@ class DirectLearner:
         if self._needs_reward_body(data, fold.seed, run):
             return self._linear.cost_model(data, fold, run)
         sample = data.statistics.sample
-        copied = self._copied(data, fold.seed, run)
+        copied = self._copied(data, fold, run)
         learned = sample.learned(fold)
         rewards = Rewards.of(-sample.rows.cost[learned].astype(np.float64))
         rows = self._rows(sample, copied, learned)

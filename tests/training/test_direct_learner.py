@@ -12,7 +12,7 @@ import pytest
 from s2bl_cli.contract.logs.arrays import LogArrays
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.contract.policies import Policy
-from s2bl_cli.policies.network import network_from
+from s2bl_cli.policies.network import PolicyNetwork, network_from
 from s2bl_cli.reward_models.action_regression import RegressionRows
 from s2bl_cli.training import direct_learner
 from s2bl_cli.training.candidates import Fold
@@ -67,6 +67,26 @@ def test_copy_of_the_logging_policy_helps_whether_it_is_good_or_adverse(
     gains = {method: _gain(train(path, method=method), rows, rate) for method in ("dm-s2bl", "dm")}
     assert gains["dm-s2bl"] > least
     assert gains["dm-s2bl"] > gains["dm"] - (0.05 if lean == 0 else -0.3)
+
+
+@pytest.mark.parametrize(("lean", "linear", "mlp"), [(1.5, 0, 0), (0.0, 0.5, 0.5), (-1.5, 1, 0.5)])
+def test_copy_matches_the_actions_best_that_the_logging_policy_is_right_about(
+    tmp_path: Path, lean: float, linear: float, mlp: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Frequent actions (β = 0) if the logging policy is good, rare ones (β = 1) if it is adverse."""
+    rows, _ = _log(lean, 2000)
+    path = write_arrays(tmp_path / "log.parquet", rows, ACTIONS)
+    used: list[float] = []
+    copy = DirectLearner._copy
+
+    def watched(self: DirectLearner, data: TrainingData, seed: int, balance: float, run: Run) -> PolicyNetwork:
+        used.append(balance)
+        return copy(self, data, seed, balance, run)
+
+    monkeypatch.setattr(DirectLearner, "_copy", watched)
+    for model in ("linear", "mlp"):
+        train(path, method="dm-s2bl", model=model)
+    assert used == [linear, mlp]
 
 
 def test_reward_model_needs_no_copy_if_there_is_much_feedback(tmp_path: Path) -> None:
