@@ -191,12 +191,13 @@ class SweepSettings:
             if getattr(self, option) is not None:
                 preset = {name: value for name, value in preset.items() if name not in excluded}
         names = {f.name for f in fields(self)}
-        given = {name: text for name, text in preset.items() if name not in names}
-        object.__setattr__(self, "hyperparameters", {**given, **self.hyperparameters})
         values = {**_DEFAULTS, "make_logs_options": "", "train_options": "", "evaluate_options": "", **preset}
         for name in names & values.keys():
             if getattr(self, name) is None:
                 object.__setattr__(self, name, values[name])
+        # Of a preset, the given methods need not have all hyperparameters.
+        of_preset = {name: preset[name] for name in preset.keys() & self._declared()}
+        object.__setattr__(self, "hyperparameters", {**of_preset, **self.hyperparameters})
         if self.known is not None:
             object.__setattr__(self, "rho", None)
 
@@ -211,11 +212,20 @@ class SweepSettings:
             if is_broken
         ]
 
-    def _hyperparameter_faults(self) -> list[str]:
+    def _declared(self) -> set[str]:
+        """The hyperparameters of the methods; none if a method or a model is unknown."""
         if any(name not in METHODS for name in self.method_list) or any(m not in MODELS.names for m in self.models):
+            return set()
+        return {
+            name
+            for model in self.models
+            for method in self.method_list
+            for name in TrainSettings(method=method, model=model).declared
+        }
+
+    def _hyperparameter_faults(self) -> list[str]:
+        if not (declared := self._declared()):
             return []
-        declared = {name for model in self.models for method in self.method_list
-                    for name in TrainSettings(method=method, model=model).declared}  # fmt: skip
         return [
             f"{flag(name)} is a hyperparameter of none of these methods ({', '.join(self.method_list)}): remove it"
             for name in self.hyperparameters

@@ -144,6 +144,7 @@ def test_options_win_over_a_preset() -> None:
     assert SweepSettings(preset="figure-missing-ratio", rho="0.5").known is None
     assert SweepSettings(preset="table-linear-fmnist", known=5, missing="1").rho is None
     assert SweepSettings(preset="table-linear-fmnist", holdout=0.3).folds is None
+    assert SweepSettings(preset="table-linear-fmnist", methods="tips").hyperparameters == {}
 
 
 def test_all_methods() -> None:
