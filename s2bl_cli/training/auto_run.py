@@ -3,6 +3,7 @@
 The resulting policy is the same as if its method had been trained alone, and its lineage has the settings to do so.
 """
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -86,7 +87,7 @@ class AutoRun:
     settings: TrainSettings
     stream: str = "off"
     prior: LoadedPolicy | None = None
-    seconds: float | None = None  # stop fitting further candidates after this time
+    seconds: float | None = None  # stop fitting further candidates after this time, of which every seed has its share
 
     def identity(self) -> Step:
         return self._training(self.settings).identity()
@@ -120,10 +121,11 @@ class AutoRun:
 
     def _policy(self, seed: int, candidates: Sequence[TrainSettings], data: TrainingData, run: Run) -> TrainedPolicy:
         folds = [Fold(seed, *ends) for ends in pairwise(k / self._folds for k in range(self._folds + 1))]
+        seconds = math.inf if self.seconds is None else self.seconds / len(self.settings.seed_list)
         started_at = time.monotonic()
         fitted: list[Fitted] = []
         for number, settings in enumerate(candidates):
-            if number and self.seconds is not None and time.monotonic() - started_at > self.seconds:
+            if number and time.monotonic() - started_at > seconds:
                 rest = ", ".join(f"{other.name} ({other.model})" for other in candidates[number:])
                 run.console.say(f"--time is over, not compared: {rest}")
                 break

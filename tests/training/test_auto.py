@@ -1,10 +1,12 @@
 """`s2bl train` without a method: what is compared, what is written, what is printed, and what is refused."""
 
+import itertools
 import json
 import shlex
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from s2bl_cli.contract.logs.arrays import LogArrays
 from s2bl_cli.contract.logs.reading import open_logs
 from s2bl_cli.contract.policies import read_policy
 from s2bl_cli.contract.scores import read_scores
+from s2bl_cli.training import auto_run
 from s2bl_cli.training.auto_run import AutoRun
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.comparison import Comparison
@@ -165,6 +168,15 @@ def test_without_time_the_first_candidate_is_compared(run: Run, log: Path) -> No
     assert "\ndm (linear, argmax) " in ran.stderr
     assert "\ntips (" not in ran.stderr
     assert read_policy("p.safetensors").policy.asked["candidates"] == "dm"
+
+
+def test_seeds_share_the_time(run: Run, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every look at the clock takes ten seconds. Of 15 seconds, each of two seeds has 7.5."""
+    clock = SimpleNamespace(monotonic=itertools.count(0, 10).__next__)
+    monkeypatch.setattr(auto_run, "time", clock)
+    for seeds, skipped in (("0", 0), ("0,1", 2)):
+        ran = run("train", log, *TWO, "--time", 15, "--seeds", seeds, "--force", "-o", "p-{seed}.safetensors")
+        assert ran.stderr.count("--time is over, not compared: tips (linear)") == skipped
 
 
 @pytest.mark.parametrize("method", ["dm", "dm-s2bl", "cce-s2bl", "tips"])
