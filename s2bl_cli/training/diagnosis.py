@@ -1,6 +1,7 @@
 """Problems that the known train rows reveal in a trained policy: it samples worse actions than its argmax, or it avoids
 the logged actions. The values are biased upward, because the policy was trained on these rows."""
 
+import math
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -8,7 +9,7 @@ import numpy as np
 import torch
 
 from s2bl_cli.contract.policies import Policy
-from s2bl_cli.metrics.estimate import Estimate, Terms, difference
+from s2bl_cli.metrics.estimate import Estimate, Terms, difference, mean_estimate
 from s2bl_cli.policies.contexts import context_tensor
 from s2bl_cli.policies.network import network_from, on_device
 from s2bl_cli.reward_models.reward_model import Floats
@@ -18,6 +19,8 @@ from s2bl_cli.training.validation import LEAST_MEAN_WEIGHT
 _MOST_ROWS = 1 << 14
 _ROWS_AT_ONCE = 4096
 _LEAST_SHARE = 0.75  # of the argmax's gain over the logged actions
+_LOW_MEAN_WEIGHT = 0.75  # a policy below is worthless if even its train rows show clearly that it is worth less
+_CLEAR = 3.0  # standard errors
 
 
 class Finding(NamedTuple):
@@ -64,7 +67,10 @@ def findings(reward: Floats, sampled: Floats, greedy: Floats, logged: Floats, *,
     """`sampled`, `greedy`, `logged`: weights π(a|x)/p of the policy, of its argmax, and of the logging policy, all
     (rows,)."""
     mean_weight = sampled.mean() / logged.mean()
-    if mean_weight < LEAST_MEAN_WEIGHT:
+    # What it lacks to a mean weight of 1 counts at the lowest reward.
+    lost = mean_estimate((reward - reward.min()) * (logged - sampled))
+    is_worse = lost.value > _CLEAR * (lost.stderr or math.inf)
+    if mean_weight < LEAST_MEAN_WEIGHT or (mean_weight < _LOW_MEAN_WEIGHT and is_worse):
         yield Finding(
             f"avoids the logged actions: the mean weight of the known train rows is {mean_weight:.2f}, not about 1; "
             f"with --risk banditnet, search the translation with --translation auto --select ips",

@@ -222,6 +222,18 @@ def test_banditnet_that_avoids_logged_actions_is_reported(run: Callable[..., Any
     assert len(searched.stderr.splitlines()) == 1
 
 
+def test_policy_that_avoids_some_logged_actions_is_reported_if_it_is_worth_less() -> None:
+    """Mean weight 0.6: the policy avoids two of five logged actions. If all have the same reward, it loses 0.4 of it;
+    if it avoids the bad ones, it loses nothing. Two fifths of four rows show nothing."""
+    ones, weight = np.ones(50), np.tile([1.0, 1.0, 1.0, 0.0, 0.0], 10)
+    reward = np.tile([1.0, 1.0, 0.0, 1.0, 1.0], 10)
+    (finding,) = findings(reward, weight, weight, ones, is_soft=True)
+    assert finding.has_failed
+    assert "mean weight of the known train rows is 0.60" in finding.text
+    assert not list(findings(weight, weight, weight, ones, is_soft=True))
+    assert not list(findings(reward[:5], weight[:5], weight[:5], ones[:5], is_soft=True))
+
+
 def test_truncated_weights_of_the_logging_policy_are_no_failure() -> None:
     """3,000 equally likely actions and ν = 0.001: the logging policy itself has weights of p/ν = 1/3."""
     third = np.full(50, 1 / 3)
