@@ -18,6 +18,7 @@ from s2bl_cli.reporting.table import Cell, Key, Row, Table, key_text
 
 KEYS = ("dataset", "model", "tau", "rho")
 UNLIKE = "‡"  # marks a comparison of unlike set-ups
+STAND_INS = {"mnist": "emnist"}  # datasets that the paper does not have, and the similar one that it has
 SIGNIFICANCE_NOTE = (
     "† differs significantly from the paper (5 %), given the noise of both's runs and of our scored rows."
 )
@@ -47,7 +48,7 @@ def against_paper(frame: pl.DataFrame, settings: ReportSettings) -> Table:
                 published["mean"], published["std"], unit=quantity(published["metric"]).unit, runs=published["runs"]
             )
             runs = table.runs.filter(pl.col(name).eq_missing(pl.lit(value)) for name, value in place.items())
-            unlike = _unlike(runs, published, accuracies) if place["method"] not in REFERENCES else []
+            unlike = _unlike(runs, place, published, accuracies)
             setups.setdefault(f"{place['dataset']} {published['model']}", {}).update(dict.fromkeys(unlike))
             found = cell_difference(ours, theirs) if settings.significance else None
             differs = found is not None and p_value(found) <= LEVEL
@@ -77,7 +78,7 @@ def against_paper(frame: pl.DataFrame, settings: ReportSettings) -> Table:
 def _published(place: dict[str, Key]) -> dict[str, Any] | None:
     """The paper's row for a cell; None if it has none."""
     published = paper().filter(
-        (pl.col("dataset") == place["dataset"])
+        (pl.col("dataset") == STAND_INS.get(str(place["dataset"]), place["dataset"]))
         & (pl.col("method") == place["method"])
         & (pl.col("metric") == place["metric"])
         & (pl.col("model").is_null() | pl.col("model").eq_missing(pl.lit(model_class(place["model"]))))
@@ -99,16 +100,22 @@ def _logging_accuracies(frame: pl.DataFrame) -> dict[tuple[Key, Key], float]:
     return {(dataset, tau): value for dataset, tau, value in own.rows()}
 
 
-def _unlike(runs: pl.DataFrame, published: dict[str, Any], accuracies: dict[tuple[Key, Key], float]) -> list[str]:
+def _unlike(
+    runs: pl.DataFrame, place: dict[str, Key], published: dict[str, Any], accuracies: dict[tuple[Key, Key], float]
+) -> list[str]:
+    is_stand_in = place["dataset"] in STAND_INS
+    datasets = [f"dataset {place['dataset']} (paper: {published['dataset']})"] if is_stand_in else []
+    if place["method"] in REFERENCES:
+        return datasets
     theirs = paper().filter(
         pl.col("table") == published["table"],
         pl.col("dataset") == published["dataset"],
         pl.col("tau").eq_missing(pl.lit(published["tau"])),
         pl.col("method") == LOGGING_POLICY,
     )["mean"]
-    ours = accuracies.get((published["dataset"], published["tau"]))
+    ours = accuracies.get((place["dataset"], published["tau"]))
     both = None if ours is None or theirs.is_empty() else (ours, float(theirs[0]))
-    return differences(runs, published, both)
+    return [*datasets, *differences(runs, published, both)]
 
 
 def model_class(model: Key) -> str | None:

@@ -163,6 +163,15 @@ def test_what_differs_is_said(report: Report, changes: dict[str, Any], words: st
     assert _unlike(report, **changes) == words
 
 
+def test_mnist_stands_in_for_emnist(report: Report) -> None:
+    scores = [score(0.8, dataset="mnist"), logging(0.2, dataset="mnist", model="linear", metric="sampled-accuracy")]
+    ran = report(scores, "--against", "paper")
+    rows = _rows(ran)[1:]
+    assert [row[0] for row in rows] == ["mnist", "mnist"]
+    assert all(row[4].endswith(" ‡") for row in rows)
+    assert "‡ Unlike set-ups, mnist linear: dataset mnist (paper: emnist)" in ran.stdout
+
+
 def test_a_part_of_a_dataset_is_noted(report: Report) -> None:
     ran = report([score(0.8, **{"logs.limit": 600})])
     assert "Logs of a part of their dataset (make-logs --limit): sample 600.\n" in ran.stdout
