@@ -1,6 +1,6 @@
 """Count in how many scenarios the paper's claims hold: in the paper's own tables, and on our logs.
 
-    python bench/claims.py runs/fmnist-linear runs/mnist-linear …     # folders of s2bl sweep
+    python bench/claims.py docs/results/fmnist-linear.parquet …     # scores files, one per sweep
 
 A scenario is a dataset, a τ, a ρ and a class of models (linear or deep). As in the paper, accuracies of policies are of
 their argmax, means over seeds, and the accuracy of a logging policy is sampled. Only methods that the paper has are
@@ -147,15 +147,12 @@ def scenarios_of_paper(tables: Sequence[str]) -> list[Scenario]:
     ]
 
 
-def scenarios_of_runs(folders: Sequence[Path]) -> list[Scenario]:
-    return [one for folder in folders for one in scenarios_of_folder(folder)]
+def scenarios_of_files(files: Sequence[Path]) -> list[Scenario]:
+    return [one for file in files for one in scenarios_of_file(file)]
 
 
-def scenarios_of_folder(folder: Path) -> Iterator[Scenario]:
-    files = sorted(str(file) for file in (folder / "scores").glob("*.parquet"))
-    if not files:
-        raise SystemExit(f"{folder}: no scores: run s2bl sweep -o {folder} first")
-    scores = selected_scores(read_scores(files)[0], ())
+def scenarios_of_file(file: Path) -> Iterator[Scenario]:
+    scores = selected_scores(read_scores([str(file)])[0], ())
     is_logging = pl.col("method") == LOGGING_POLICY
     drawn = scores.filter(is_logging, metric=SAMPLED_ACCURACY).select("dataset", "tau", "value")
     logging = {(dataset, tau): value for dataset, tau, value in drawn.iter_rows()}
@@ -229,8 +226,8 @@ CLAIMS = (
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Count in how many scenarios the paper's claims hold.")
-    parser.add_argument("folders", nargs="+", type=Path, help="folders of s2bl sweep")
-    print(table(scenarios_of_runs(parser.parse_args().folders)))
+    parser.add_argument("scores", nargs="+", type=Path, help="scores files, one per sweep")
+    print(table(scenarios_of_files(parser.parse_args().scores)))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
     python docs/results.py --only fmnist times         only the commands of these measured parts
 
 The ```sh blocks of the page are run in the root of the repository: first all sweeps, because a table at the top may
-need the last of them, then all other commands in their order. If the part between `<!-- measured:NAME -->` and
+need the last of them, then all other commands in their order. The scores of a sweep into runs/NAME are kept as one
+file, docs/results/NAME.parquet, which the other commands read. If the part between `<!-- measured:NAME -->` and
 `<!-- /measured -->` follows a block, it is replaced with what the block prints.
 """
 
@@ -17,14 +18,19 @@ import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from s2bl_cli.contract.lineage import step_of
+from s2bl_cli.contract.scores import Score, read_scores, write_scores
+
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "results.md"
+SCORES = ROOT / "docs" / "results"
 
 _BLOCK = re.compile(
     r"^```sh\n(?P<commands>.*?)^```\n"
     r"(?P<opening>\n<!-- measured:(?P<name>[\w-]+) -->\n)?(?(opening).*?(?P<closing><!-- /measured -->))",
     re.DOTALL | re.MULTILINE,
 )
+_OUTPUT = re.compile(r" -o (\S+)")
 _SWEEP = re.compile(r"^s2bl sweep(?:.*\\\n)*.*\n", re.MULTILINE)  # with its continued lines
 
 
@@ -62,6 +68,18 @@ def run_block(commands: str) -> str:
     return done.stdout
 
 
+def keep_scores(sweep: str) -> None:
+    """Write the scores of a finished sweep as one file."""
+    output = _OUTPUT.search(sweep)
+    assert output is not None, sweep
+    files = sorted(str(file) for file in (ROOT / output[1] / "scores").glob("*.parquet"))
+    table, _ = read_scores(files)
+    SCORES.mkdir(exist_ok=True)
+    target = SCORES / f"{Path(output[1]).name}.parquet"
+    lineage = step_of("sweep", {"command": " ".join(sweep.split())})
+    write_scores([Score(**row) for row in table.to_pylist()], lineage, str(target), force=True)
+
+
 def main(arguments: Sequence[str] | None = None, page: Path = PAGE) -> None:
     parser = argparse.ArgumentParser(description="Run the commands of docs/results.md.")
     parser.add_argument("--reports", action="store_true", help="run all commands but the sweeps")
@@ -75,6 +93,7 @@ def main(arguments: Sequence[str] | None = None, page: Path = PAGE) -> None:
     if not reports_only:
         for command in sweeps_of(text, only):
             run_block(command)
+            keep_scores(command)
     page.write_text(filled(text, lambda commands: run_block(_SWEEP.sub("", commands)), only))
 
 

@@ -2,24 +2,28 @@
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from documented import fences_of
 from repository import ROOT, load_script
+from score_fixtures import logging, score
 
-from s2bl_cli.contract.scores import LOGGING_POLICY
+from s2bl_cli.contract.lineage import step_of
+from s2bl_cli.contract.scores import LOGGING_POLICY, write_scores
 
 RESULTS = load_script("docs/results.py")
 CLAIMS = load_script("bench/claims.py")
 SWEEP_TIMES = load_script("bench/sweep_times.py")
 
+SWEEP = "s2bl sweep --tau 1 \\\n  --rho 1 -o runs/small\n"
 PAGE = """# Results
 
 ```sh
 s2bl sweep --tau 1 \\
-  --rho 1
+  --rho 1 -o runs/small
 s2bl report runs
 ```
 
@@ -52,18 +56,19 @@ def test_what_a_block_prints_replaces_the_part_after_it() -> None:
         return f"printed {len(run)}\n"
 
     text = RESULTS.filled(PAGE, echo)
-    assert run == ["s2bl sweep --tau 1 \\\n  --rho 1\ns2bl report runs\n", "s2bl report runs --plot x.svg\n"]
+    assert run == [SWEEP + "s2bl report runs\n", "s2bl report runs --plot x.svg\n"]
     assert text == PAGE.replace("\nold\n", "\n\nprinted 1\n\n")
     assert RESULTS.filled(text, lambda commands: "printed 1") == text
 
 
-@pytest.mark.parametrize(("arguments", "sweeps"), [([], ["s2bl sweep --tau 1 \\\n  --rho 1\n"]), (["--reports"], [])])
+@pytest.mark.parametrize(("arguments", "sweeps"), [([], [SWEEP]), (["--reports"], [])])
 def test_sweeps_run_first_or_not_at_all(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: list[str], sweeps: list[str]
 ) -> None:
     run: list[str] = []
     monkeypatch.setenv("S2BL_DATA", "data")
     monkeypatch.setattr(RESULTS, "run_block", lambda commands: run.append(commands) or "printed")
+    monkeypatch.setattr(RESULTS, "keep_scores", lambda sweep: None)
     page = tmp_path / "results.md"
     page.write_text("```sh\ns2bl report first\n```\n\n" + PAGE)
     RESULTS.main(arguments, page)
@@ -76,10 +81,28 @@ def test_only_one_part_is_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyP
     run: list[str] = []
     monkeypatch.setenv("S2BL_DATA", "data")
     monkeypatch.setattr(RESULTS, "run_block", lambda commands: run.append(commands) or "printed")
+    monkeypatch.setattr(RESULTS, "keep_scores", lambda sweep: None)
     page = tmp_path / "results.md"
     page.write_text(PAGE)
     RESULTS.main(["--only", name], page)
-    assert run == ["s2bl sweep --tau 1 \\\n  --rho 1\n", "s2bl report runs\n"][:commands]
+    assert run == [SWEEP, "s2bl report runs\n"][:commands]
+
+
+def test_scores_of_a_sweep_are_kept_as_one_file(
+    run: Callable[..., Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The claims and the tables can be made again from it."""
+    (tmp_path / "runs/small/scores").mkdir(parents=True)
+    for method, value in (("tips", 0.5), ("dm", 0.6)):
+        scores = [score(value, method), logging(0.3)]
+        write_scores(scores, step_of("evaluate", {}), f"runs/small/scores/{method}.parquet", force=False)
+    monkeypatch.setattr(RESULTS, "ROOT", tmp_path)
+    monkeypatch.setattr(RESULTS, "SCORES", tmp_path / "results")
+    RESULTS.keep_scores(SWEEP)
+    reports = [run("report", name, "--quiet").stdout for name in ("runs/small/scores", "results/small.parquet")]
+    assert reports[0] == reports[1] != ""
+    (scenario,) = CLAIMS.scenarios_of_files([tmp_path / "results/small.parquet"])
+    assert scenario.has("tips", "dm")
 
 
 def test_a_command_that_fails_ends_the_program(tmp_path: Path) -> None:
@@ -154,11 +177,6 @@ def test_counts_of_the_papers_own_tables() -> None:
 @pytest.mark.parametrize("claim", CLAIMS.CLAIMS, ids=lambda claim: claim.text)
 def test_every_claim_with_tables_counts_some_of_their_rows(claim: Any) -> None:
     assert bool(list(claim.count(CLAIMS.scenarios_of_paper(claim.tables)))) == bool(claim.tables)
-
-
-def test_a_folder_without_scores_is_one_line(tmp_path: Path) -> None:
-    with pytest.raises(SystemExit, match="no scores: run s2bl sweep"):
-        list(CLAIMS.scenarios_of_folder(tmp_path))
 
 
 # --- the cost ---
