@@ -29,7 +29,7 @@ import numpy as np
 import polars as pl
 from scipy.stats import norm, ttest_ind_from_stats
 
-from s2bl_cli.metrics.row_parts import PARTS, part_of_rows
+from s2bl_cli.metrics.row_parts import PARTS, part_of_units
 from s2bl_cli.reporting.quantities import quantity
 from s2bl_cli.reporting.repetitions import repetitions_of
 from s2bl_cli.reporting.significance import marked
@@ -59,7 +59,7 @@ def correct_rows(rng, methods, masks, own, training):
 def cell_of(correct, has_parts):
     """A cell of the table, from one method's runs: (masks, rows)."""
     values, masks = correct.mean(axis=1), np.arange(len(correct))
-    part = part_of_rows(ROWS)
+    part = part_of_units(ROWS)
     parts = [np.bincount(part, row, PARTS) / np.bincount(part, minlength=PARTS) for row in correct]
     runs = pl.DataFrame(
         {

@@ -66,6 +66,7 @@ class FittedReward:
     model: RewardModel
     copy: LoggingCopy | None = None
     from_log: bool = False
+    declared_range: tuple[float, float] | None = None  # of the rewards; predictions are clipped to it
 
     @property
     def feature(self) -> str | None:
@@ -79,7 +80,8 @@ class FittedReward:
             scores = torch.from_numpy(log_of(pi0)).to(context.device)
         elif self.copy is not None:
             scores = self.copy.log_probabilities(context)
-        return self.model.predict(context, fold, scores)
+        predicted = self.model.predict(context, fold, scores)
+        return predicted if self.declared_range is None else predicted.clip(*self.declared_range)
 
 
 class _RewardRows(NamedTuple):
@@ -141,7 +143,7 @@ def fit_models(
         elif copy is not None:
             score = _logged_scores(copy, chosen)
         name, model = _fit_reward(chosen, score, sample.actions, settings.reward_model, model_settings, device)
-        reward = FittedReward(name, model, copy, from_log=from_log)
+        reward = FittedReward(name, model, copy, from_log=from_log, declared_range=sample.declared_range)
     if with_missingness:
         seen_context = context[np.searchsorted(sampled, seen_rows)]
         action, is_known, seen_fold = sample.action[seen_rows], sample.known[seen_rows], fold[seen_rows]

@@ -156,14 +156,18 @@ def degrees_of_freedom(influence: Floats, cluster: Clusters | None = None) -> fl
     return min(len(sums) - 1, 2 * len(sums) / (fourth - 1)) if fourth > 1 else len(sums) - 1
 
 
-def _half_width(estimate: Estimate, delta: float) -> float:
-    """Half the width of the normal interval: the standard error times a quantile of Student's t."""
+def t_quantile(influence: Floats, delta: float, cluster: Clusters | None = None) -> float:
+    """The quantile of Student's t for an interval with the level 1 − δ."""
     from scipy.special import stdtrit  # imported here, because most commands do not need it
 
+    return float(stdtrit(degrees_of_freedom(influence, cluster), 1 - delta / 2))
+
+
+def _half_width(estimate: Estimate, delta: float) -> float:
+    """Half the width of the normal interval."""
     assert estimate.influence is not None
     assert estimate.stderr is not None
-    degrees = degrees_of_freedom(estimate.influence, estimate.cluster)
-    return float(stdtrit(degrees, 1 - delta / 2)) * estimate.stderr
+    return t_quantile(estimate.influence, delta, estimate.cluster) * estimate.stderr
 
 
 def intervals(estimates: Sequence[Estimate], settings: IntervalSettings) -> list[Interval]:

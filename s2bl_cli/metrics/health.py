@@ -36,8 +36,9 @@ def verdict(
     concerns: tuple[str, ...] = (),
     unit: str = "row",
 ) -> tuple[int, str]:
-    """The verdict on values from the log, with the worst reasons. `rows` are the known rows, and `heavy_rows` is the
-    effective sample size of the squared weights: if it is small, the effective sample size itself is uncertain.
+    """The verdict on values from the log, with the worst reasons. `rows` are the known rows or clusters, and
+    `heavy_rows` is the effective sample size of the squared weights: if it is small, the effective sample size itself
+    is uncertain.
 
     The limits were chosen by simulation: intervals called "reliable" cover at about their level (docs/coverage.md). A
     limit on large values in the log selects logs in which they happen to be missing, and these cover worse. The mean
@@ -56,7 +57,7 @@ def verdict(
         *((CAUTION, True, concern) for concern in concerns),
         (UNRELIABLE, ess < 30, f"effective sample size only {ess:,.1f} of {rows:,}"),
         (CAUTION, ess < 100, f"effective sample size only {ess:,.0f} of {rows:,}"),
-        (CAUTION, heavy_rows < 20, f"{heavy_rows:,.0f} rows have nearly all of the squared weights"),
+        (CAUTION, heavy_rows < 20, f"{heavy_rows:,.0f} {unit}s have nearly all of the squared weights"),
         (UNRELIABLE, 0 < carrying < 10, few),
         (CAUTION, carrying < 40, few),
         (UNRELIABLE, largest_share > 0.5, dominated),
@@ -113,11 +114,7 @@ def _influences(policy: ScoredPolicy) -> list[Floats]:
         for estimate in metric.compute(policy)
     ]
     influences = [one.influence for one in estimates if one.influence is not None and math.isfinite(one.value)]
-    clusters = [policy.sample.cluster_of(len(influence)) for influence in influences]
-    return [
-        influence if cluster is None else np.bincount(cluster, influence).astype(np.float64)
-        for influence, cluster in zip(influences, clusters, strict=True)
-    ]
+    return [_by_cluster(influence, policy) for influence in influences]
 
 
 def _concentration(policy: ScoredPolicy) -> tuple[float, float]:
@@ -133,15 +130,22 @@ def _known_weights(policy: ScoredPolicy) -> Floats:
 
 
 def _ess(policy: ScoredPolicy) -> float:
-    return effective_sample_size(_known_weights(policy))
+    """Of rows or, if there are any, of clusters: the rows of one cluster are not independent."""
+    return effective_sample_size(_by_cluster(_known_weights(policy), policy))
+
+
+def _by_cluster(values: Floats, policy: ScoredPolicy) -> Floats:
+    """The sums over the clusters, if there are any."""
+    cluster = policy.sample.cluster_of(len(values))
+    return values if cluster is None else np.bincount(cluster, values).astype(np.float64)
 
 
 def _verdict(policy: ScoredPolicy) -> Estimate:
     carrying, share = policy.once(_concentration)
     level, reason = verdict(
         _ess(policy),
-        policy.known_rows.n,
-        effective_sample_size(policy.w**2),
+        policy.sample.known_units,
+        effective_sample_size(_by_cluster(policy.w**2, policy)),
         carrying,
         share,
         mean_estimate(policy.w, cluster=policy.sample.cluster),
@@ -188,7 +192,7 @@ def _known_figure(name: str, title: str, unit: Unit, figure: Callable[[ScoredPol
 METRICS = by_name(
     _known_figure("ess", "Effective sample size", COUNT, _ess),
     _known_figure(
-        "ess-share", "Effective share of the rows", PERCENT, lambda policy: _ess(policy) / policy.known_rows.n
+        "ess-share", "Effective share of the rows", PERCENT, lambda policy: _ess(policy) / policy.sample.known_units
     ),
     _known_figure(
         "carrying-rows",

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from s2bl_cli.metrics.estimate import Estimate, Terms, Values, mean_estimate, normal_quantile
+from s2bl_cli.metrics.estimate import Clusters, Estimate, Terms, Values, mean_estimate, t_quantile
 from s2bl_cli.metrics.sample import PI, VALUE_HAT, Floats, LoggedSample, Mask, ScoredPolicy
 
 _SURPRISE = 3.0  # standard errors; for three means, exceeded by chance in fewer than 1 of 100 logs
@@ -66,13 +66,21 @@ def mismatch(policy: ScoredPolicy) -> str | None:
 def one_sided(sample: LoggedSample) -> str | None:
     """A warning if the known rewards are all above 0 (or all below) and others are missing. This is the most common
     sign that only some outcomes were reported, such as purchases. A declared range that excludes 0 rules it out."""
-    if sample.known.all() or not sample.known.any():
+    if not sample.known.any():
         return None
     reward = sample.r[sample.known]
-    low, high = sample.declared_range or (-math.inf, math.inf)
-    for side, applies in (("above", reward.min() > 0 >= low), ("below", reward.max() < 0 <= high)):
-        if applies:
-            return f"all {len(reward):,} known rewards are {side} 0, and {sample.rows - len(reward):,} are missing"
+    of_known = (float(reward.min()), float(reward.max()))
+    return one_sided_rewards(of_known, len(reward), sample.rows - len(reward), sample.declared_range)
+
+
+def one_sided_rewards(
+    of_known: tuple[float, float], known: int, missing: int, declared: tuple[float, float] | None
+) -> str | None:
+    """`of_known`: the smallest and the largest known reward; `declared`: possible ones; both numbers are of rows."""
+    (low, high), (least, most) = of_known, declared or (-math.inf, math.inf)
+    for side, applies in (("above", low > 0 >= least), ("below", high < 0 <= most)):
+        if missing and applies:
+            return f"all {known:,} known rewards are {side} 0, and {missing:,} are missing"
     return None
 
 
@@ -100,16 +108,19 @@ def gamma(policy: ScoredPolicy) -> Estimate | None:
     predicted, f_minus_q = np.full(rows.n, np.average(rows.r, weights=o)), np.zeros(sample.rows)
     if sample.q is not None and policy.has(VALUE_HAT):
         predicted, f_minus_q = rows.q, policy.values(VALUE_HAT) - sample.q
-    of_model = mean_estimate(f_minus_q)
-    values = of_model.value + (rows.w - 1) * (rows.r - predicted)
-    factor = overturning_factor(values, o, of_model.stderr or 0.0, normal_quantile(policy.level))
+    of_model = mean_estimate(f_minus_q, cluster=sample.cluster)
+    values, cluster = of_model.value + (rows.w - 1) * (rows.r - predicted), sample.known_cluster
+    quantile = t_quantile(o * (values - np.average(values, weights=o)), 1 - policy.level, cluster)
+    factor = overturning_factor(values, o, of_model.stderr or 0.0, quantile, cluster)
     conclusion = "not shown to differ from" if factor == 1 else "better than" if o @ values > 0 else "worse than"
     return Estimate(factor, rows.n, note=f"{conclusion} the logging policy")
 
 
-def overturning_factor(values: Floats, weights: Floats, error: float, z: float) -> float:
-    """The smallest Γ ≥ 1 for which m ± z·(standard error) can contain 0, m = Σ uᵢ vᵢ/Σ uᵢ, if each uᵢ may take any
-    value from weightᵢ/Γ to weightᵢ·Γ.
+def overturning_factor(
+    values: Floats, weights: Floats, error: float, quantile: float, cluster: Clusters | None = None
+) -> float:
+    """The smallest Γ ≥ 1 for which m ± quantile·(standard error) can contain 0, m = Σ uᵢ vᵢ/Σ uᵢ, if each uᵢ may take
+    any value from weightᵢ/Γ to weightᵢ·Γ.
 
     Whether m can reach 0 depends only on the sign of Σ uᵢ vᵢ. For m > 0 it is smallest with u = weight·Γ for v < 0 and
     weight/Γ for the others: a threshold attains the bound of a weighted mean. So m is 0 at Γ² = Σ₊/Σ₋, the sums of
@@ -117,18 +128,22 @@ def overturning_factor(values: Floats, weights: Floats, error: float, z: float) 
     standard error of the part of the values that does not vary with the rows.
     """
     v = values if weights @ values > 0 else -values
-    against = v < 0
-    # m and its error need only these sums over the values against the conclusion, and over the others.
-    n0, t0, a0, b0, c0 = _sums(weights[against], v[against])
-    n1, t1, a1, b1, c1 = _sums(weights[~against], v[~against])
+    # m and its error need only the sums of u and u·v over the values against the conclusion and over the others, by
+    # cluster, and the products of these sums.
+    groups = (v < 0, v >= 0)
+    parts = [weights * group * factor for group in groups for factor in (np.ones(len(v)), v)]
+    sums = np.stack([part if cluster is None else np.bincount(cluster, part) for part in parts])  # (4, clusters)
+    n0, t0, n1, t1 = sums.sum(axis=1).tolist()
+    products = sums @ sums.T
 
     def end(square: float) -> float:
         """The end of the interval that is closer to 0, for Γ² = square: factors relative to those of the second
         group."""
         total = square * n0 + n1
         mean = (square * t0 + t1) / total
-        squares = square**2 * (c0 - 2 * mean * b0 + mean**2 * a0) + (c1 - 2 * mean * b1 + mean**2 * a1)
-        return mean - z * math.sqrt(max(0.0, squares) / total**2 + error**2)
+        factors = np.array([-mean * square, square, -mean, 1.0])  # of the sums, in a cluster's sum of u (v − m)
+        squares = max(0.0, float(factors @ products @ factors))
+        return float(mean - quantile * math.sqrt(squares / total**2 + error**2))
 
     if not end(1.0) > 0:
         return 1.0
@@ -139,9 +154,3 @@ def overturning_factor(values: Floats, weights: Floats, error: float, z: float) 
         middle = (low + high) / 2
         low, high = (middle, high) if end(middle) > 0 else (low, middle)
     return math.sqrt(high)
-
-
-def _sums(u: Floats, v: Floats) -> tuple[float, ...]:
-    """Σu, Σuv, Σu², Σu²v, Σu²v²"""
-    uv = u * v
-    return tuple(map(float, (u.sum(), uv.sum(), u @ u, u @ uv, uv @ uv)))

@@ -7,7 +7,8 @@ If two policies are right in mostly the same rows, their difference has less noi
 The two accuracies do not show how much less, but their differences in the parts do: the variance of the difference over
 all rows is the variance between the parts, divided by their number (the method of random groups).
 
-A row's part depends on its number among the scored rows, so it is the same for all policies.
+A row's part depends on its number among the scored rows, so it is the same for all policies. The rows of a cluster are
+in one part, because they share their noise.
 """
 
 from functools import cache
@@ -22,22 +23,23 @@ from s2bl_cli.row_hash import uniform_hash
 
 PARTS = 20
 SUFFIX = "-parts"  # of the accuracy's name
-_LEAST_ROWS = 10 * PARTS  # parts of fewer than ten rows are not informative
+_LEAST_UNITS = 10 * PARTS  # parts of fewer than ten rows or clusters are not informative
 
 
 @cache
-def part_of_rows(rows: int) -> npt.NDArray[np.int64]:
-    return (uniform_hash(np.arange(rows), seed=0) * PARTS).astype(np.int64)
+def part_of_units(units: int) -> npt.NDArray[np.int64]:
+    return (uniform_hash(np.arange(units), seed=0) * PARTS).astype(np.int64)
 
 
 def _in_parts(column: Column) -> Compute:
-    """The mean of a column in each part. Nothing is computed if there are few rows."""
+    """The mean of a column in each part. Nothing is computed if there are few rows or clusters."""
 
     def compute(policy: ScoredPolicy) -> list[Estimate]:
-        values = policy.values(column)
-        if len(values) < _LEAST_ROWS:
+        values, cluster = policy.values(column), policy.sample.cluster
+        units = len(values) if cluster is None else int(cluster.max()) + 1
+        if units < _LEAST_UNITS:
             return []
-        part = part_of_rows(len(values))
+        part = part_of_units(units) if cluster is None else part_of_units(units)[cluster]
         counts = np.bincount(part, minlength=PARTS)
         means = np.bincount(part, values, minlength=PARTS) / counts
         return [Estimate(float(means[i]), int(counts[i]), label=i) for i in range(PARTS)]

@@ -109,8 +109,8 @@ class AutoRun:
         candidates = portfolio(self.settings, data.statistics.rows, known, spec.context.features, spec.actions)
         layouts = [layout for settings in candidates for layout in self._training(settings).layouts]
         run.checkpoint.start(self.identity, streamed=data.streamed, layouts=layouts)
-        whole.weigh_known(data, run)
-        return [self._policy(seed, candidates, data, run) for seed in self.settings.seed_list]
+        is_reliable = whole.weigh_known(data, run)
+        return [self._policy(seed, candidates, data, run, is_reliable=is_reliable) for seed in self.settings.seed_list]
 
     @property
     def _folds(self) -> int:
@@ -119,7 +119,10 @@ class AutoRun:
     def _training(self, settings: TrainSettings) -> TrainingRun:
         return TrainingRun(self.log, settings, self.stream)
 
-    def _policy(self, seed: int, candidates: Sequence[TrainSettings], data: TrainingData, run: Run) -> TrainedPolicy:
+    def _policy(
+        self, seed: int, candidates: Sequence[TrainSettings], data: TrainingData, run: Run, *, is_reliable: bool
+    ) -> TrainedPolicy:
+        """`is_reliable`: whether known rows seem to be like the others."""
         folds = [Fold(seed, *ends) for ends in pairwise(k / self._folds for k in range(self._folds + 1))]
         seconds = math.inf if self.seconds is None else self.seconds / len(self.settings.seed_list)
         started_at = time.monotonic()
@@ -140,7 +143,7 @@ class AutoRun:
             winner = contenders[chosen].settings
         (trained,) = self._training(winner).policies_from(data, run)
         policy = replace(trained.policy, asked=self._asked([*(f.settings for f in fitted), winner]))
-        return replace(trained, policy=policy, choice=Choice.of(comparison, chosen))
+        return replace(trained, policy=policy, choice=Choice.of(comparison, chosen, is_reliable=is_reliable))
 
     def _fit(self, settings: TrainSettings, folds: Sequence[Fold], data: TrainingData, run: Run) -> Iterator[Fitted]:
         """Fit one candidate per grid point."""

@@ -108,9 +108,10 @@ class Choice(NamedTuple):
     gain_high: float
     rows: int
     settings: Mapping[str, Mapping[str, Any]]  # by candidate
+    is_reliable: bool = True  # False if it seems that feedback is missing selectively
 
     @classmethod
-    def of(cls, comparison: Comparison, chosen: int) -> "Choice":
+    def of(cls, comparison: Comparison, chosen: int, *, is_reliable: bool = True) -> "Choice":
         numbers = [*range(len(comparison.candidates)), LOGGING]
         names = [*(candidate.name for candidate in comparison.candidates), LOGGING_NAME]
         estimates = [comparison.value(number) for number in numbers]
@@ -126,12 +127,12 @@ class Choice(NamedTuple):
         rows.sort(key=lambda row: -row["value"])
         settings = {candidate.name: candidate.settings for candidate in comparison.candidates}
         gain = comparison.gain
-        return cls(names[chosen], rows, gain.value, *_ends(gain), len(comparison.reward), settings)
+        return cls(names[chosen], rows, gain.value, *_ends(gain), len(comparison.reward), settings, is_reliable)
 
     @property
     def facts(self) -> dict[str, Any]:
         """For --json."""
-        names = ("chosen", "comparison", "gain", "gain_low", "gain_high")
+        names = ("chosen", "comparison", "gain", "gain_low", "gain_high", "is_reliable")
         return {name: value for name, value in self._asdict().items() if name in names}
 
     @property
@@ -157,7 +158,8 @@ class Choice(NamedTuple):
             return "nothing was shown to beat the logging policy, so the policy is a copy of it"
         gain = f"{self.gain:.4g} [{self.gain_low:.4g}, {self.gain_high:.4g}]"
         if self.gain_low > 0:
-            return f"estimated to be better than the logging policy by {gain}"
+            reservation = "" if self.is_reliable else "; unreliable: feedback seems to be missing selectively"
+            return f"estimated to be better than the logging policy by {gain}{reservation}"
         return f"not shown to be better than the logging policy (estimated gain {gain})"
 
 

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import torch
 
 from s2bl_cli.metrics.dependence import dependence
+from s2bl_cli.metrics.missing_feedback import one_sided_rewards
 from s2bl_cli.reward_models.observation_model import ObservationModel, cross_fit_observation
 from s2bl_cli.reward_models.settings import RewardModelSettings
 from s2bl_cli.row_hash import uniform_hash
@@ -74,6 +75,19 @@ def missingness_warning(
     if weights is not None:
         return f"{fault}: policies may still prefer actions with more feedback"
     return f"{fault}: policies may prefer actions with more feedback; use --missing-model"
+
+
+def one_sided_warning(statistics: Statistics, declared_range: tuple[float, float] | None) -> str | None:
+    """A warning with a remedy, if the known rewards are all above 0, or all below."""
+    lowest, highest = statistics.cost_range
+    known = len(statistics.known.c)
+    fault = one_sided_rewards((-highest, -lowest), known, statistics.rows - known, declared_range)
+    if fault is None:
+        return None
+    return (
+        f"{fault}: if a missing reward means 0, policies prefer actions whose rare rewards are large; write 0 where "
+        f"nothing happened, or declare by --reward-range that 0 is impossible"
+    )
 
 
 def _fold_of(numbers: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:

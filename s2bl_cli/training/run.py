@@ -35,7 +35,12 @@ from s2bl_cli.training.data import SAMPLE_BYTES, TrainingData, needs_streaming
 from s2bl_cli.training.diagnosis import Finding, diagnose
 from s2bl_cli.training.interruption import Interrupted, noted_signals
 from s2bl_cli.training.learner import Checkpoint, Learner, Run
-from s2bl_cli.training.missing_feedback import TESTED_ROWS, fit_feedback_weights, missingness_warning
+from s2bl_cli.training.missing_feedback import (
+    TESTED_ROWS,
+    fit_feedback_weights,
+    missingness_warning,
+    one_sided_warning,
+)
 from s2bl_cli.training.settings import AUTO, RunOptions, TrainSettings, check_rules, default_select_on
 from s2bl_cli.training.steps import settings_for, steps_of
 from s2bl_cli.training.validation import Selector
@@ -235,19 +240,25 @@ class TrainingRun:
             contrast_rows=contrast_rows if self.settings.sees_feedback else 0,
         )
 
-    def weigh_known(self, data: TrainingData, run: Run) -> None:
+    def weigh_known(self, data: TrainingData, run: Run) -> bool:
         """With --missing-model, weight known rows, and warn if its model does not fit; without it, warn if missing
-        feedback depends on context or action."""
+        feedback depends on context or action. Warn too if only some outcomes seem to have been reported. False after a
+        warning."""
         contrast = data.take_contrast()
         known = contrast.rows.rows.known
         if known.all() or not known.any():
-            return
+            return True
         weights = None
         if self.settings.missing_model:
             weights = fit_feedback_weights(contrast, data.statistics, run.device)
             data.weigh_known(weights)
-        if warning := missingness_warning(contrast, has_clusters=data.has_clusters, weights=weights):
+        warnings = [
+            missingness_warning(contrast, has_clusters=data.has_clusters, weights=weights),
+            one_sided_warning(data.statistics, self.settings.declared_range),
+        ]
+        for warning in filter(None, warnings):
             run.console.warn(f"{self.log.name}: {warning}")
+        return not any(warnings)
 
     @property
     def spec(self) -> NetworkSpec:

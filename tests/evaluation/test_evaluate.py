@@ -188,6 +188,15 @@ def test_health_with_a_model_of_missingness_counts_weighted_rows() -> None:
     assert _measured("ess", replace(policy, sample=sample)).value == pytest.approx(2)
 
 
+def test_health_counts_clusters() -> None:
+    """w = 1 1 2 of two clusters: their sums are 2 and 2, so ess is 2 of 2."""
+    policy = _on_log([0.5, 0.5, 1.0], [0.5, 0.5, 0.5], np.zeros(3), 1)
+    policy = replace(policy, sample=replace(policy.sample, cluster=np.array([0, 0, 1])))
+    assert _measured("ess", policy).value == pytest.approx(2)
+    assert _measured("ess-share", policy).value == pytest.approx(1)
+    assert "effective sample size only 2.0 of 2" in str(_measured("health", policy).note)
+
+
 def test_rows_that_carry_an_estimate_by_hand() -> None:
     """14 clicks among 10,000 views are 14 rows, except for the share of clicks; ±1 counts a quarter. Equal rewards
     carry nothing, whatever rounding leaves."""

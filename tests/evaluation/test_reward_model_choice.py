@@ -54,6 +54,20 @@ def test_other_models_change_the_estimates_that_use_one(run: Any, log: Path, nam
     assert lineages[0].settings["reward-model"] == name
 
 
+def test_predictions_are_clipped_to_the_declared_range(run: Any, log: Path) -> None:
+    """Bernstein's bound needs the range of the terms. Rewards of this log lie on a line that `ridge` continues beyond
+    1, but rewards are at most 1."""
+    x = np.linspace(-1, 3, 400, dtype=np.float32)
+    rows = arrays_of(x[:, None], np.arange(400) % 2, np.full(400, 0.5), -np.clip(x, 0, 1))
+    write_arrays(log, rows, 2)
+    values = {}
+    for name, declared in (("whole", ()), ("clipped", ("--reward-range", "0,1"))):
+        words = ("uniform", "--logs", "log.parquet", "--metrics", "dm", "--reward-model", "ridge", *declared)
+        assert run("evaluate", *words, "-o", f"{name}.parquet").code == 0
+        values[name] = _values(pl.read_parquet(f"{name}.parquet").filter(pl.col("policy") == "uniform"))["dm"]
+    assert abs(values["whole"] - values["clipped"]) > 0.01
+
+
 def test_auto_takes_the_model_with_the_smallest_held_out_error(run: Any, log: Path) -> None:
     """Noise in 40 features: the weak prior of `logistic` fits it, and predicts worse than the mean. Scores are those of
     the chosen model by name."""

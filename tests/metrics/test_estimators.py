@@ -26,6 +26,7 @@ from s2bl_cli.metrics.estimate import (
     mean_estimate,
     normal_quantile,
     standard_error,
+    t_quantile,
 )
 from s2bl_cli.metrics.estimators import dr, ppi_dr, switch_dr
 from s2bl_cli.metrics.estimators import os as shrinkage
@@ -721,6 +722,29 @@ def test_overturning_factor_by_hand() -> None:
     assert 1 < factor < 2
 
 
+def _quantile(values: npt.NDArray[np.float64], o: npt.NDArray[np.float64]) -> float:
+    """Of Student's t, for the influences of the weighted mean."""
+    return t_quantile(o * (values - np.average(values, weights=o)), 0.05)
+
+
+def test_gamma_of_rows_that_are_there_ten_times_is_that_of_their_clusters() -> None:
+    rng = np.random.default_rng(1)
+    n = 60
+    rows = _rows(rng.random(n), np.full(n, 0.5), rng.uniform(0, 1, n), rng.random(n), rng.random(n))
+    rows = replace(rows, r=rows.r + 2 * rows.pi)
+    known = rng.random(n) < 0.8
+    once = gamma(_scored(rows, known, q=rows.q))
+    columns = {name: np.repeat(getattr(rows, name), 10) for name in ("r", "p", "pi", "q", "f")}
+    many = replace(rows, **columns)
+    cluster = np.repeat(np.arange(n), 10)
+    clustered, alone = (gamma(_scored(many, np.repeat(known, 10), q=many.q, cluster=c)) for c in (cluster, None))
+    assert once is not None
+    assert clustered is not None
+    assert alone is not None
+    assert clustered.value == pytest.approx(once.value, rel=1e-6)
+    assert alone.value > 1.05 * once.value > 1.05
+
+
 def test_gamma_is_that_of_the_difference_to_the_logging_policy() -> None:
     """v = A + (w − 1)(r − q) of the known rows, A = mean(f − q) of all rows; o in place of 1 with a model of
     missingness; the mean reward in place of q and f without a reward model. None without missing feedback, or for the
@@ -736,13 +760,16 @@ def test_gamma_is_that_of_the_difference_to_the_logging_policy() -> None:
         values = shift.mean() + (rows.w - 1) * (rows.r - rows.q)
         error = float(shift.std(ddof=1)) / math.sqrt(n)
         assert estimate is not None
-        assert estimate.value == pytest.approx(overturning_factor(values[known], o[known], error, 1.959964), rel=1e-5)
+        factor = overturning_factor(values[known], o[known], error, _quantile(values[known], o[known]))
+        assert estimate.value == pytest.approx(factor, rel=1e-5)
         assert (estimate.rows, estimate.note) == (known.sum(), "better than the logging policy")
     bare = ScoredPolicy(_scored(rows, known).sample, {PI.name: rows.pi})
     estimate = gamma(bare)
     values = (rows.w - 1) * (rows.r - rows.r[known].mean())
     assert estimate is not None
-    assert estimate.value == pytest.approx(overturning_factor(values[known], np.ones(known.sum()), 0.0, 1.959964))
+    ones = np.ones(known.sum())
+    factor = overturning_factor(values[known], ones, 0.0, _quantile(values[known], ones))
+    assert estimate.value == pytest.approx(factor)
     worse = gamma(_scored(replace(rows, r=-rows.r, f=rows.q - 0.5), known, q=rows.q))
     assert worse is not None
     assert worse.note == "worse than the logging policy"

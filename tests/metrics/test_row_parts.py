@@ -4,23 +4,31 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
-from s2bl_cli.metrics.row_parts import METRICS, PARTS, part_of_rows
+from s2bl_cli.metrics.row_parts import METRICS, PARTS, part_of_units
 from s2bl_cli.metrics.sample import CORRECT, LoggedSample, ScoredPolicy
 
 
-def _scored(correct: npt.NDArray[np.bool_]) -> ScoredPolicy:
+def _scored(correct: npt.NDArray[np.bool_], cluster: npt.NDArray[np.int64] | None = None) -> ScoredPolicy:
     rows = len(correct)
     label = np.zeros(rows, np.int32)
-    sample = LoggedSample(label, np.ones(rows), np.ones(rows), np.ones(rows, bool), label, 2)
+    sample = LoggedSample(label, np.ones(rows), np.ones(rows), np.ones(rows, bool), label, 2, cluster=cluster)
     return ScoredPolicy(sample, {CORRECT.name: correct})
 
 
-def _parts(correct: npt.NDArray[np.bool_]) -> npt.NDArray[np.float64]:
-    return np.array([estimate.value for estimate in METRICS["argmax-accuracy-parts"].compute(_scored(correct))])
+def _parts(correct: npt.NDArray[np.bool_], cluster: npt.NDArray[np.int64] | None = None) -> npt.NDArray[np.float64]:
+    return np.array([part.value for part in METRICS["argmax-accuracy-parts"].compute(_scored(correct, cluster))])
+
+
+def test_rows_of_a_cluster_are_in_one_part() -> None:
+    """Ten equal rows per cluster say no more than one. Less than ten clusters per part say nothing."""
+    correct = np.random.default_rng(0).random(1000) < 0.7
+    cluster = np.repeat(np.arange(1000), 10)
+    assert np.array_equal(_parts(np.repeat(correct, 10), cluster), _parts(correct))
+    assert len(_parts(np.repeat(correct, 10)[:1990], cluster[:1990])) == 0
 
 
 def test_parts_have_all_rows_once_and_about_equally_many() -> None:
-    counts = np.bincount(part_of_rows(10_000), minlength=PARTS)
+    counts = np.bincount(part_of_units(10_000), minlength=PARTS)
     assert counts.sum() == 10_000
     assert 420 < counts.min() <= counts.max() < 580
 

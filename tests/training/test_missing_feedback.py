@@ -191,6 +191,26 @@ def test_no_warning_if_feedback_is_missing_at_random_or_not_used(
     assert (ran.code, ran.stderr) == (0, "")
 
 
+@pytest.mark.parametrize(("sign", "side"), [(1.0, "above"), (-1.0, "below")])
+def test_train_warns_if_only_some_outcomes_seem_to_have_been_reported(
+    run: Callable[..., Any], tmp_path: Path, sign: float, side: str
+) -> None:
+    """Half of the rows have a reward of 1 or 2, or a fine; the others none. The gain of auto is then unreliable."""
+    rng = np.random.default_rng(0)
+    context, action = rng.standard_normal((2000, 2)).astype(np.float32), rng.integers(0, 2, 2000)
+    cost = np.where(rng.random(2000) < 0.5, -sign * (1.0 + action), np.nan)
+    path = write_arrays(tmp_path / "log.parquet", arrays_of(context, action, np.full(2000, 0.5), cost), 2)
+    known = int((~np.isnan(cost)).sum())
+    warning = f"all {known:,} known rewards are {side} 0, and {2000 - known:,} are missing: if a missing reward means 0"
+    for words in (("--method", "tips"), ("--candidates", "dm,tips")):
+        ran = run("train", path, *words, "--epochs", 1, "--force", "-o", "p.safetensors")
+        assert (ran.code, ran.stderr.count(warning)) == (0, 1)
+        is_auto = "--candidates" in words
+        assert ran.stderr.endswith("; unreliable: feedback seems to be missing selectively\n") == is_auto
+        declared = "0.5,3" if sign > 0 else "-3,-0.5"
+        assert warning not in run("train", path, *words, "--epochs", 1, "--reward-range", declared, "-o", "q").stderr
+
+
 def test_nothing_to_model(tmp_path: Path) -> None:
     """All feedback is known: the policy is the same with a model of missingness."""
     log = write_arrays(tmp_path / "log.parquet", blobs(test_rows=0), 3)
