@@ -48,10 +48,11 @@ class Fitted:
 
     @property
     def loss(self) -> Floats | None:
-        """The mean squared error of the reward model on the rows that each fold holds out."""
-        if any(result.link is None or result.held_out is None for result in self.results):
-            return None
+        """The mean squared error of the reward model on the rows that each fold holds out. Of few rows, a fold may hold
+        out none."""
         held_out = [HeldOut(*result.held_out) for result in self.results if result.held_out is not None]
+        if not held_out or any(result.link is None for result in self.results):
+            return None
         return np.array([np.average((rows.model_logged - rows.cost) ** 2, weights=rows.o) for rows in held_out])
 
     def name(self, act: Act) -> str:

@@ -62,17 +62,20 @@ class Comparison:
     cluster: Clusters | None = None  # (rows,)
 
     def choose(self) -> int:
-        """The number of the best candidate, or LOGGING if its value is not higher than the logging policy's."""
+        """The number of the best candidate, or LOGGING if no value is higher than the logging policy's."""
         best = self._best(np.ones(len(self.reward), bool))
         return best if self.value(best).value > self.value(LOGGING).value else LOGGING
 
     def _best(self, rows: Rows) -> int:
         """By the values on these rows, and the losses in all folds. The losses are not about the values, so those of
-        the other rows do not bias the value there; and the choice is more stable."""
-        values = [self._mean(candidate.scores, rows) for candidate in self.candidates]
-        best = max(range(len(values)), key=lambda number: values[number].value)
-        gaps = [difference(values[best], value) for value in values]
-        near = [number for number, gap in enumerate(gaps) if gap.value <= _NEAR * (gap.stderr or 0.0)]
+        the other rows do not bias the value there; and the choice is more stable. Candidates that are not better than
+        the logging policy count only if none is."""
+        values = {number: self._mean(candidate.scores, rows) for number, candidate in enumerate(self.candidates)}
+        logging = self._mean(self.reward, rows).value
+        values = {number: value for number, value in values.items() if value.value > logging} or values
+        best = max(values, key=lambda number: values[number].value)
+        gaps = {number: difference(values[best], value) for number, value in values.items()}
+        near = [number for number, gap in gaps.items() if gap.value <= _NEAR * (gap.stderr or 0.0)]
         losses = {number: loss.mean() for number in near if (loss := self.candidates[number].loss) is not None}
         return min(losses, key=lambda number: losses[number]) if losses else best
 

@@ -52,6 +52,13 @@ def test_the_logging_policy_is_kept_if_nothing_is_better() -> None:
     assert (comparison.gain.value, comparison.value(LOGGING).value) == (0, 3)
 
 
+def test_a_candidate_below_the_logging_policy_is_not_chosen_for_its_loss() -> None:
+    """a is within two standard errors of b, and predicts best, but is worth less than the logging policy."""
+    noise = np.tile([2.0, -2.0], 4)
+    comparison = _comparison(_candidate("a", 0, loss=0.1), _candidate("b", 1 + noise, loss=0.9), reward=0.5)
+    assert comparison.choose() == 1
+
+
 # --- the gain ---
 
 
