@@ -71,6 +71,8 @@ def _facts(name: str) -> dict[str, Any]:
         "hyperparameters": [
             {"name": h.name, "symbol": h.symbol, "help": h.help, "default": h.default} for h in _hyperparameters(name)
         ],
+        "domain": method.domain,
+        "limits": method.limits,
         "advice": method.advice,
         "source": method.source,
     }
@@ -125,12 +127,18 @@ def _parts(name: str) -> Iterator[tuple[str, str]]:
     """Labels and texts of what the method is made of."""
     method, cost_model = METHODS[name], TrainSettings(method=name).cost_model
     yield "Objective", formula(method)
-    yield "Risk", _risk_text(method.risk)
+    if method.risk != "none" or method.reg != "none":
+        yield "Risk", _risk_text(method.risk)
     if method.deep_risk is not None:
         yield "Risk (resnet)", _risk_text(method.deep_risk)
-    yield "Regulariser", _regulariser_text(method.reg, method.reg_rows)
+    if method.risk != "none" or method.reg != "none":
+        yield "Regulariser", _regulariser_text(method.reg, method.reg_rows)
     if cost_model is not None:
         yield "Cost model", f"{cost_model} (--cost-model): {COST_MODELS.entries[cost_model].summary}"
+    if method.domain:
+        yield "Domain", method.domain
+    if method.limits:
+        yield "Limits", method.limits
     yield "Source", method.source
 
 

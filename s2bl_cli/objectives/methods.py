@@ -30,6 +30,9 @@ class Method:
     text: str = ""  # its formula, if risk and regulariser do not determine it
     advice: str = ""  # when to use it and when it fails, printed by `s2bl methods NAME`
     act: Act = PLAIN  # how its policies act, unless `train --act` is given
+    copies_logging_policy: bool = False  # from the whole π₀, if the log stores it
+    domain: str = ""  # and limits, if risk and regulariser do not determine them
+    limits: str = ""
 
     def risk_of(self, deep: bool) -> str:
         return self.deep_risk if deep and self.deep_risk is not None else self.risk
@@ -57,6 +60,7 @@ METHODS = {
         "this project",
         learner="training.auto_run:AutoRun",
         text="the candidate with the best estimated value",
+        copies_logging_policy=True,
         advice="Use it if you want the best policy for your log. It compares DM-S2BL with other methods, reports how "
         "much better than the logging policy the best one is estimated to be, and keeps the logging policy if nothing "
         "beats it. It takes several times as long as one method.",
@@ -179,6 +183,10 @@ METHODS = {
         hyperparameters=(PENALTY,),
         text="argmax_a q̂(x,a), q̂ = θ_a·x + h·x + c + s·log π̂₀(a|x)",
         act=GREEDY,
+        copies_logging_policy=True,
+        domain="any rewards, of which some are known; propensities above 0",
+        limits="Without a copy (s = 0) it is dm. With few known rows (α → ∞) its policy is the copy's most probable "
+        "action for s > 0, and the least probable one for s < 0.",
         advice="Use it on any log. The copy of the logging policy is learned from all rows, and the rows with feedback "
         "decide how much it is worth. A linear model cannot learn nonlinear rewards: use --model mlp there.",
     ),
@@ -193,6 +201,8 @@ METHODS = {
         hyperparameters=(PENALTY,),
         text="argmax_a q̂(x,a), q̂ = θ_a·x + h·x + c",
         act=GREEDY,
+        domain="any rewards, of which some are known",
+        limits="With α → ∞ all actions are worth the same.",
         advice="Use it as the baseline of DM-S2BL. It trusts its predictions for actions that were hardly tried, so it "
         "fails if the logging policy is good and feedback is scarce.",
     ),
@@ -206,6 +216,10 @@ METHODS = {
         learner="training.direct_learner:DR_S2BL",
         hyperparameters=(CORRECTION, NU),
         text="mean(Σ_a π·ĉ) + κ·mean_S((c−ĉ)·π/max(ν,p))",
+        copies_logging_policy=True,
+        domain="any rewards, of which some are known; propensities above 0",
+        limits="With κ = 0 and a flexible policy it takes the best action of its reward model. With a reward model of "
+        "0 and κ = 1 it is tips.",
         advice="Use it if the reward model of DM-S2BL may be wrong, for example a linear one of nonlinear rewards, and "
         "feedback is not too scarce. The correction costs variance, so DM-S2BL is better if its model is right.",
     ),
@@ -219,6 +233,8 @@ METHODS = {
         learner="training.direct_learner:DR",
         hyperparameters=(CORRECTION, NU),
         text="mean_S(Σ_a π·ĉ) + κ·mean_S((c−ĉ)·π/max(ν,p))",
+        domain="any rewards, of which some are known; propensities above 0",
+        limits="With κ = 0 and a flexible policy it is dm. With a reward model of 0 and κ = 1 it is tips.",
         advice="Use it as the baseline of DR-S2BL. It ignores the rows without feedback.",
     ),
     "wce-only": Method(

@@ -25,6 +25,7 @@ from torch import Tensor
 from s2bl_cli.objectives.terms import (
     FILLED_COSTS,
     LOG_PI,
+    PI0,
     PRIOR,
     REWARD_WEIGHT,
     AnyBatch,
@@ -78,6 +79,7 @@ def rows_on_device(
     weighting: Sequence[ExpectedRewards] = (),
     scales: Sequence[CostScale] = (),
     cost_models: Sequence[CostModel] = (),
+    with_pi0: bool = False,
 ) -> Rows:
     """`filling`, `weighting`, `cost_models`: one per fold, if the objective needs filled-in costs, reward weights or
     expected costs of all actions. `scales`: one per fold; if empty, costs are not scaled."""
@@ -128,7 +130,7 @@ def rows_on_device(
         o=None if train_rows.o is None else tensor(train_rows.o),
         action_weight=per_fold(action_weight[:, part.action]),
         reward_weight=per_fold([of_fold.weights(train_rows) for of_fold in weighting]) if weighting else None,
-        pi0=None if part.pi0 is None else tensor(part.pi0),
+        pi0=tensor(part.pi0) if with_pi0 and part.pi0 is not None else None,
         expected_costs=torch.stack(
             [
                 tensor(scale(model(train_rows)).astype(np.float32))
@@ -264,6 +266,7 @@ class Batches:
             weighting=self.expected if REWARD_WEIGHT in self.needs else (),
             scales=self.scales,
             cost_models=self.cost_models,
+            with_pi0=PI0 in self.needs,
         )
 
     def epoch(self, epoch: int, start: int) -> Iterator[tuple[int, Batch]]:

@@ -249,6 +249,11 @@ class TrainingData:
         return rows if self._model_o is None else rows._replace(o=self._model_o(rows))
 
     @property
+    def has_pi0(self) -> bool:
+        """Whether rows have the logging policy's probabilities of all actions."""
+        return "pi0" in self._columns
+
+    @property
     def has_clusters(self) -> bool:
         return "cluster" in self._columns and self._log.spec.has("cluster")
 

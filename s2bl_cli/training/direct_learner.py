@@ -162,6 +162,7 @@ class DirectLearner:
     def _copy(self, data: TrainingData, seed: int, balance: float, run: Run) -> PolicyNetwork:
         """π̂₀. Its propensities are matched without feedback; only `balance` depends on some."""
         settings, match = self._settings, REGULARISERS.load("match")
+        match = match.exact if data.has_pi0 else match
         if self._spec.model in STACKABLE:
             lr = min(_COPY_LR, _LOGIT_STEP / self._spec.context.features)
             batch_size = max(_COPY_BATCH, settings.batch_size)

@@ -215,8 +215,10 @@ class TrainingRun:
 
     def data(self, streamed: bool | None) -> TrainingData:
         """`streamed`: as recorded in the checkpoint; None: decide now."""
-        columns = (*_COLUMNS, "pi0") if PI0 in self.settings.regulariser_term.needs else _COLUMNS
-        if "pi0" in columns and not self.log.spec.has("pi0"):
+        needs_pi0, has_pi0 = PI0 in self.settings.regulariser_term.needs, self.log.spec.has("pi0")
+        uses_pi0 = needs_pi0 or (self.settings.copies_logging_policy and has_pi0)
+        columns = (*_COLUMNS, "pi0") if uses_pi0 else _COLUMNS
+        if needs_pi0 and not has_pi0:
             raise ContractError(
                 f"{self.log.name}: --reg-form exact needs the whole logging distribution, a column 'pi0', which it "
                 f"lacks: use --reg-form sampled, or make logs with --store-distribution"

@@ -103,7 +103,7 @@ class TrainSettings:
     )
     reg_form: str = setting(
         "sampled",
-        "Estimate wce and kl from the logged actions, or compute them exactly from column pi0",
+        "Estimate wce, kl and match from the logged actions, or compute them exactly from column pi0",
         choices=lambda: ("sampled", "exact"),
     )
     hyperparameters: dict[str, str] = settings_by_name(  # noqa: RUF009 (a field)
@@ -303,7 +303,7 @@ class TrainSettings:
         return broken_rules(
             (
                 self.reg_form == "exact" and self.reg not in exact,
-                f"--reg-form exact is for --reg {' or '.join(exact)}, found {self.reg}",
+                f"--reg-form exact is for --reg {', '.join(exact[:-1])} or {exact[-1]}, found {self.reg}",
             ),
             (
                 self.cost_model is not None and not uses_model,
@@ -460,6 +460,10 @@ class TrainSettings:
     @property
     def learner(self) -> str:
         return self._method.learner
+
+    @property
+    def copies_logging_policy(self) -> bool:
+        return self._method.copies_logging_policy
 
     @property
     def declared(self) -> dict[str, Hyperparameter]:

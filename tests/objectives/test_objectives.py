@@ -318,6 +318,19 @@ def test_exact_forms_by_hand() -> None:
     assert _exact("kl", batch, nu=0.25) == pytest.approx(kl, abs=1e-12)
 
 
+def test_exact_match_is_the_expectation_over_the_logged_actions() -> None:
+    """π₀ = (1/4, 3/4) and (1/8, 7/8): each action of a row is logged with that probability."""
+    pi, pi0 = [[0.5, 0.5], [0.25, 0.75]], [[0.25, 0.75], [0.125, 0.875]]
+    h = {"balance": 0.5, "balance_unit": 1.5}
+    expected = 0.0
+    for row in range(2):
+        for action in range(2):
+            log_pi = torch.tensor([pi[row][action]], dtype=torch.float64).log()
+            p = torch.tensor([pi0[row][action]], dtype=torch.float64)
+            expected += pi0[row][action] * _reg("match", _any_batch(log_pi, p, p), **h) / 2
+    assert _exact("match", _exact_batch(pi, pi0), **h) == pytest.approx(expected, abs=1e-12)
+
+
 def test_exact_kl_is_zero_at_the_logging_policy_and_nowhere_else() -> None:
     pi0 = [[0.2, 0.5, 0.3], [0.1, 0.1, 0.8]]
     assert _exact("kl", _exact_batch(pi0, pi0), nu=0.05) == pytest.approx(0, abs=1e-15)

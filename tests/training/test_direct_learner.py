@@ -89,6 +89,18 @@ def test_copy_matches_the_actions_best_that_the_logging_policy_is_right_about(
     assert used == [linear, mlp]
 
 
+def test_copy_matches_all_actions_if_the_log_stores_their_probabilities(tmp_path: Path) -> None:
+    """Of few rows, the probabilities of all actions say more than those of the logged ones."""
+    rows, rate = _log(1.5, 40)
+    pi0 = np.exp(1.5 * (np.log(rate / (1 - rate)) + 1))
+    stored = replace(rows, pi0=(pi0 / pi0.sum(1, keepdims=True)).astype(np.float32))
+    few, gains = np.arange(rows.rows) < 80, []
+    for name, log in (("bare", rows), ("stored", stored)):
+        path = write_arrays(tmp_path / f"{name}.parquet", log.take(few), ACTIONS)
+        gains.append(_gain(train(path, method="dm-s2bl"), rows, rate))
+    assert gains[1] > gains[0] + 0.2
+
+
 def test_reward_model_needs_no_copy_if_there_is_much_feedback(tmp_path: Path) -> None:
     rows, rate = _log(0.0, 4000)
     path = write_arrays(tmp_path / "log.parquet", rows, ACTIONS)

@@ -199,7 +199,7 @@ NO_SENSE: dict[str, tuple[dict[str, Any], str]] = {
         "--sharpen is for --reg wce, found wce-s2bl with --reg-form exact",
     ),
     "cap of nothing": ({"cap": 0.5}, "--cap needs --sharpen"),
-    "exact cce": ({"reg": "cce", "reg_form": "exact"}, "--reg-form exact is for --reg wce or kl, found cce"),
+    "exact cce": ({"reg": "cce", "reg_form": "exact"}, "--reg-form exact is for --reg wce, kl or match, found cce"),
     "translation of tips": ({"translation": "0"}, "--translation is for --risk banditnet, found wce-s2bl"),
     "translation of words": (
         {"risk": "banditnet", "translation": "best"},

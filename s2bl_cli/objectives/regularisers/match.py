@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 
 from s2bl_cli.objectives.hyperparameters import Hyperparameter, Values
-from s2bl_cli.objectives.terms import AnyBatch, MeanOfPropensities, Numbers, Regulariser, Term
+from s2bl_cli.objectives.terms import LOG_POLICY, PI0, AnyBatch, MeanOfPropensities, Numbers, Regulariser, Term
 from s2bl_cli.settings import Between
 
 
@@ -22,6 +22,20 @@ def match(batch: AnyBatch, h: Numbers) -> Term:
     return batch.term(weight * clipped * (2 * error - clipped), slope=2 * weight * clipped)
 
 
+def match_exact(batch: AnyBatch, h: Numbers) -> Term:
+    """mean over rows of Σ_a π₀(a|xᵢ) m(π₀(a|xᵢ)) (log π_θ(a|xᵢ) − log π₀(a|xᵢ))², m(p) = min(p^−β, 20 u)/u: the
+    expectation of `match` over the logged actions, if the log stores π₀.
+
+    Limits: as `match`. Actions that the logging policy never takes have the weight 0.
+    """
+    pi0 = batch.pi0.clamp(min=_TINY)
+    weight = batch.pi0 * (pi0**-h.balance / h.balance_unit).clamp(max=_LARGEST_WEIGHT)
+    error = batch.log_policy - pi0.log()
+    clipped = error.clamp(-_LARGEST_ERROR, _LARGEST_ERROR)
+    return batch.policy_term((weight * clipped * (2 * error - clipped)).sum(-1), slope=2 * weight * clipped)
+
+
+_TINY = 1e-30
 _LARGEST_ERROR = 50.0
 _LARGEST_WEIGHT = 20.0  # per row: otherwise a tiny propensity would dominate the others
 
@@ -33,4 +47,13 @@ def _unit(values: Values, mean: MeanOfPropensities) -> Mapping[str, float]:
 
 BALANCE = Hyperparameter("balance", "β", "Weight match rows by propensity^−β", Between(0, 1), 0.5)
 
-REGULARISER = Regulariser("mean(m·(log π−log p)²)", match, default_lam=0.1, hyperparameters=(BALANCE,), derive=_unit)
+REGULARISER = Regulariser(
+    "mean(m·(log π−log p)²)",
+    match,
+    default_lam=0.1,
+    hyperparameters=(BALANCE,),
+    exact=Regulariser(
+        "mean(Σ_a m·π₀·(log π−log π₀)²)", match_exact, 0.1, (BALANCE,), needs=(LOG_POLICY, PI0), derive=_unit
+    ),
+    derive=_unit,
+)
