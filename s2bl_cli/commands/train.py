@@ -102,7 +102,7 @@ def train(
         trained: list[TrainedPolicy] = []
         for i, (own, log) in enumerate(runs):
             training = (
-                AutoRun(log, own, options.stream, seconds=options.time)
+                AutoRun(log, own, options.stream, seconds=options.time and options.time / len(runs))
                 if own.chooses_method
                 else TrainingRun(log, own, options.stream, prior)
             )

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from s2bl_cli.contract.logs.propensities import Bar, Quantiles
 from s2bl_cli.contract.scores import BIN
+from s2bl_cli.errors import one_line
 from s2bl_cli.inspection.checkpoints import CheckpointFacts
 from s2bl_cli.inspection.files import Facts
 from s2bl_cli.inspection.histories import HistoryFacts
@@ -152,6 +153,7 @@ def _describe_policy(console: Console, policy: PolicyFacts) -> None:
             "acts by": policy.acts,
             "parameters": f"{policy.parameters:,}",
             "trained on": f"{policy.training_rows:,} rows, {policy.training_known:,} of them with known feedback",
+            **({"compared": one_line(str(policy.asked["candidates"]), 300)} if "candidates" in policy.asked else {}),
             "sha256": policy.sha256,
         },
     )

@@ -33,6 +33,7 @@ _WIDTH = 128  # wider contexts are projected onto this many random directions
 _ACTIONS = 32  # the most frequent ones; all others count as one action
 _LARGEST = 3.0  # limit for a standardised feature: a few extreme rows must not decide
 _LEAST_VARIANCE = 0.01  # of a decorrelated random feature, relative to the mean
+_ROUNDING = 1e-6  # smaller statistics, relative to the variance of k times the mean square of the features, are 0
 _ROWS_AT_ONCE = 2048
 
 Floats = npt.NDArray[np.float32]
@@ -58,7 +59,7 @@ def dependence(
     group = _groups_of_actions(action)
     counts = np.bincount(group)
     sums = np.zeros((len(counts), len(deviations), features.count))  # of (k − k̄)·f
-    totals = np.zeros(features.count)
+    totals, squares = np.zeros(features.count), np.zeros(features.count)
     for number in range(len(counts)):
         rows = np.flatnonzero(group == number)
         for start in range(0, len(rows), _ROWS_AT_ONCE):
@@ -66,11 +67,15 @@ def dependence(
             f = features(context[part])
             sums[number] += deviations[:, part] @ f
             totals += f.sum(axis=0)
+            squares += np.square(f).sum(axis=0)
     sums[..., 1:] -= sums[..., :1] * (totals / len(known))[1:]  # centre the features; the first is the constant
     over_all = sums.sum(axis=0) ** 2 / len(known)
     by_action = (sums**2 / counts[:, None, None]).sum(axis=0)
     of_context, of_both = (np.add.reduceat(s, features.starts, axis=1) for s in (over_all, by_action))
     statistics = np.hstack([of_context[:, 1:], of_both])  # the constant's sum over all rows is 0
+    # With one action or a constant context, statistics are 0 but for rounding, which depends on the order of the rows.
+    floor = _ROUNDING * float(deviations[0].var()) * np.add.reduceat(squares / len(known), features.starts)
+    statistics[statistics < np.hstack([floor[1:], floor])] = 0
     roots = np.cbrt(statistics)  # nearly normal, so that few and many features are comparable (Wilson & Hilferty 1931)
     std = roots.std(axis=0)
     scores = np.divide(roots - roots.mean(axis=0), std, out=np.zeros_like(roots), where=std > 0)

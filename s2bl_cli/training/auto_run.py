@@ -107,7 +107,8 @@ class AutoRun:
                 f"folds; choose one, such as --method dm-s2bl"
             )
         spec = self.log.spec
-        candidates = portfolio(self.settings, data.statistics.rows, known, spec.context.features, spec.actions)
+        sizes = (data.statistics.rows, known, spec.context.features, spec.actions)
+        candidates = portfolio(self.settings, *sizes, has_time_limit=self.seconds is not None)
         layouts = [layout for settings in candidates for layout in self._training(settings).layouts]
         run.checkpoint.start(self.identity, streamed=data.streamed, layouts=layouts)
         is_reliable = whole.weigh_known(data, run)
@@ -179,8 +180,8 @@ class AutoRun:
         names = {name for settings in texts for name, value in settings.items() if value != given.get(name)}
         by_log = {"steps": None, "lr": None, "reward-range": KNOWN_RANGE}  # what a method may take from the log
         names |= {name for name, default in by_log.items() if given[name] == default}
-        methods = ",".join(dict.fromkeys(settings.name for settings in compared[:-1]))
-        return {**dict.fromkeys(sorted(names - {"seed", "seeds"}), AUTO), "candidates": methods}
+        pairs = dict.fromkeys(f"{settings.name}:{settings.model}" for settings in compared[:-1])
+        return {**dict.fromkeys(sorted(names - {"seed", "seeds"}), AUTO), "candidates": ",".join(pairs)}
 
 
 @torch.no_grad()

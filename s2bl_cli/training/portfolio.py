@@ -18,14 +18,18 @@ _MOST_CELLS = 1 << 22  # train rows × features, for an mlp: more would take min
 _MOST_COSTS = 1 << 25  # train rows × actions: expected costs in memory, per fold
 
 
-def portfolio(settings: TrainSettings, rows: int, known: int, features: int, actions: int) -> list[TrainSettings]:
-    """One entry per method and model: the most promising first, the slowest last."""
-    methods = settings.compared
+def portfolio(
+    settings: TrainSettings, rows: int, known: int, features: int, actions: int, *, has_time_limit: bool = False
+) -> list[TrainSettings]:
+    """One entry per method and model: the most promising first, the slowest last. With a time limit, slow ones need not
+    be left out."""
+    compared = settings.compared
     if settings.candidates is None and rows * actions > _MOST_COSTS:
-        methods = tuple(method for method in methods if not method.startswith("dr"))
-    candidates = [of_method(settings, method, settings.model or "linear") for method in methods]
-    if settings.model is None and known >= _LEAST_KNOWN and rows * features <= _MOST_CELLS:
-        candidates += [of_method(settings, method, "mlp") for method in methods if method in MLP_METHODS]
+        compared = tuple((method, model) for method, model in compared if not method.startswith("dr"))
+    candidates = [of_method(settings, method, model or settings.model or "linear") for method, model in compared]
+    if settings.model is None and known >= _LEAST_KNOWN and (has_time_limit or rows * features <= _MOST_CELLS):
+        can_be_mlp = [method for method, model in compared if method in MLP_METHODS and model is None]
+        candidates += [of_method(settings, method, "mlp") for method in can_be_mlp]
     return candidates
 
 

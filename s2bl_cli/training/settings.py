@@ -191,7 +191,7 @@ class TrainSettings:
     )
     candidates: str | None = setting(
         None,
-        f"Methods that auto compares, comma-separated (default: {','.join(PORTFOLIO)})",
+        f"Methods that auto compares, comma-separated (default: {','.join(PORTFOLIO)}); METHOD:MODEL for one model",
         metavar="METHODS",
         panel=SELECTION,
     )
@@ -278,7 +278,7 @@ class TrainSettings:
         """Reject hyperparameters that the objective does not have or, with `auto`, that no candidate has."""
         declared, known = self.declared, declared_hyperparameters()
         if self.chooses_method:
-            candidates = [TrainSettings(name) for name in self.compared if name in METHODS and name != AUTO_METHOD]
+            candidates = [TrainSettings(name) for name, _ in self.compared if name in METHODS and name != AUTO_METHOD]
             declared = {name: h for candidate in candidates for name, h in candidate.declared.items()}
         faults: list[str] = []
         for name, text in self.hyperparameters.items():
@@ -341,7 +341,8 @@ class TrainSettings:
         )
 
     def _check_auto(self) -> None:
-        unknown = [name for name in self.compared if name not in METHODS or name == AUTO_METHOD]
+        unknown = [name for name, _ in self.compared if name not in METHODS or name == AUTO_METHOD]
+        models = [model for _, model in self.compared if model is not None and model not in MODELS.names]
         given = [
             flag(name) for name in ("select", "select_on", "holdout", "patience") if getattr(self, name) is not None
         ]
@@ -351,6 +352,10 @@ class TrainSettings:
                 unknown,
                 f"--candidates must be methods such as {','.join(PORTFOLIO[:2])}, found {', '.join(unknown)}: s2bl "
                 f"methods lists them",
+            ),
+            (
+                models,
+                f"--candidates must have models of {', '.join(MODELS.names)} behind a colon, found {', '.join(models)}",
             ),
             (given, f"--method auto chooses by itself: drop {', '.join(given)}, or choose a --method"),
             self._length_rule,
@@ -437,10 +442,11 @@ class TrainSettings:
         return self.method == AUTO_METHOD
 
     @property
-    def compared(self) -> tuple[str, ...]:
-        """The methods that `auto` compares."""
+    def compared(self) -> tuple[tuple[str, str | None], ...]:
+        """The methods that `auto` compares, each with its model if that is given."""
         names = PORTFOLIO if self.candidates is None else (name.strip() for name in self.candidates.split(","))
-        return tuple(dict.fromkeys(names))
+        pairs = (name.partition(":")[::2] for name in names)
+        return tuple(dict.fromkeys((method, model or None) for method, model in pairs))
 
     @property
     def _method(self) -> Method:

@@ -167,7 +167,20 @@ def test_without_time_the_first_candidate_is_compared(run: Run, log: Path) -> No
     assert ran.stderr.startswith("--time is over, not compared: tips (linear)\n")
     assert "\ndm (linear, argmax) " in ran.stderr
     assert "\ntips (" not in ran.stderr
-    assert read_policy("p.safetensors").policy.asked["candidates"] == "dm"
+    assert read_policy("p.safetensors").policy.asked["candidates"] == "dm:linear"
+
+
+def test_recorded_candidates_repeat_a_run_that_was_cut(run: Run, log: Path) -> None:
+    """Also if an mlp was left out: the record has the models."""
+    words = ("train", log, *QUICK, "--json")
+    cut = json.loads(run(*words, "--candidates", "dm-s2bl,dm-s2bl:mlp", "--time", 0, "-o", "a.safetensors").stdout)
+    compared = read_policy("a.safetensors").policy.asked["candidates"]
+    assert compared == "dm-s2bl:linear"
+    assert "dm-s2bl:linear" in run("inspect", "a.safetensors").stdout
+    again = json.loads(run(*words, "--candidates", compared, "-o", "b.safetensors").stdout)
+    assert again["policies"][0]["comparison"] == cut["policies"][0]["comparison"]
+    assert _tensors("a.safetensors") == _tensors("b.safetensors")
+    assert any("mlp" in name for name in _compared(run, log, "--candidates", "dm-s2bl:mlp"))
 
 
 def test_seeds_share_the_time(run: Run, log: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -238,6 +251,8 @@ def test_comparison_is_a_scores_file(run: Run, log: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
+        (("--candidates", "dm:tree"), "--candidates must have models of linear, mlp, resnet-v1, resnet-v2 behind a "
+         "colon, found tree"),
         (("--candidates", "dm,zzz"), "--candidates must be methods such as dm-s2bl,dm, found zzz: s2bl methods lists "
          "them"),
         (("--select", "snips"), "--method auto chooses by itself: drop --select, or choose a --method"),
