@@ -112,12 +112,12 @@ def rates(replications: Sequence[Replication]) -> tuple[float, float, int]:
     return float(np.mean([r.covers for r in printed])), power, len(clear)
 
 
-def write_page(page: Path, text: str) -> None:
+def write_part(page: Path, start: str, text: str) -> None:
     """Replace the text between the page's marks."""
-    before, mark, rest = page.read_text().partition(START)
+    before, mark, rest = page.read_text().partition(start)
     if not mark:
-        sys.exit(f"{page} has no {START}")
-    page.write_text(f"{before}{START}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
+        sys.exit(f"{page} has no {start}")
+    page.write_text(f"{before}{start}\n\n{text}\n\n{END}{rest.partition(END)[2]}")
 
 
 def main() -> None:
@@ -135,7 +135,7 @@ def main() -> None:
     text = table(replications)
     print(text)
     if options.write:
-        write_page(options.write, text)
+        write_part(options.write, START, text)
     covers, power, _ = rates(replications)
     if covers < LEAST_COVERAGE or power < LEAST_POWER:
         sys.exit(f"broken promise: covers {covers:.3f}, shows {power:.3f} of the clear gains")
