@@ -23,6 +23,7 @@ from s2bl_cli.training.auto_run import AutoRun
 from s2bl_cli.training.candidates import Fold
 from s2bl_cli.training.comparison import Comparison
 from s2bl_cli.training.learner import Run as TrainRun
+from s2bl_cli.training.settings import PORTFOLIO
 
 Run = Callable[..., Any]
 ACTIONS = 3
@@ -192,22 +193,46 @@ def test_seeds_share_the_time(run: Run, log: Path, monkeypatch: pytest.MonkeyPat
         assert ran.stderr.count("--time is over, not compared: tips (linear)") == skipped
 
 
-@pytest.mark.parametrize("method", ["dm", "dm-s2bl", "cce-s2bl", "tips"])
-def test_policies_of_a_fold_do_not_see_its_feedback(tmp_path: Path, method: str) -> None:
-    """Held-out costs turned round: the policies of that fold stay the same, those of other folds change."""
+def _weights_of_folds(tmp_path: Path, method: str, model: str, held: Any) -> tuple[list[Any], list[Any]]:
+    """Of the policies of two folds, with the costs as they are, and with other costs in the held-out rows of the first
+    fold. These are out of the range of the others, so a scale must not come from them either."""
     rows, folds = blobs(known=0.5), [Fold(0, 0.0, 0.5), Fold(0, 0.5, 1.0)]
-    held = folds[0].holds_out(np.arange(rows.rows)) & rows.known & ~rows.is_test
-    turned = replace(rows, cost=np.where(held, -1 - rows.cost, rows.cost))
+    turned = replace(rows, cost=np.where(held, 7 - 3 * rows.cost, rows.cost))
     fitted = []
     for name, arrays in (("true", rows), ("turned", turned)):
         with open_logs([str(write_arrays(tmp_path / f"{name}.parquet", arrays, ACTIONS))]) as log:
             auto = AutoRun(log, train_settings(method="auto"))
-            settings = train_settings(method=method, epochs=3, batch_size=32)
+            hidden = "4" if model == "mlp" else None
+            settings = train_settings(method=method, model=model, hidden=hidden, epochs=3, batch_size=32)
             data = auto._training(settings).data(streamed=False)
-            fitted.append(next(auto._fit(settings, folds, data, TrainRun(CPU))).results)
-    for fold, is_same in ((0, True), (1, False)):
-        weights = [results[fold].tensors["body.1.weight"] for results in fitted]
-        assert np.array_equal(*weights) == is_same
+            results = next(auto._fit(settings, folds, data, TrainRun(CPU))).results
+            fitted.append([result.tensors["body.1.weight"] for result in results])
+    return fitted[0], fitted[1]
+
+
+def _held_out_rows() -> Any:
+    rows = blobs(known=0.5)
+    return Fold(0, 0.0, 0.5).holds_out(np.arange(rows.rows)) & rows.known & ~rows.is_test
+
+
+@pytest.mark.parametrize("model", ["linear", "mlp"])
+@pytest.mark.parametrize("method", [*PORTFOLIO, "dr", "tips"])
+def test_policies_of_a_fold_do_not_see_its_feedback(
+    tmp_path: Path, method: str, model: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Held-out costs are others: the policies of that fold stay the same, those of the other fold change."""
+    monkeypatch.setattr("s2bl_cli.reward_models.reward_network._LEAST_STEPS", 60)
+    before, after = _weights_of_folds(tmp_path, method, model, _held_out_rows())
+    assert np.array_equal(before[0], after[0])
+    assert not np.array_equal(before[1], after[1])
+
+
+@pytest.mark.parametrize("method", ["dm-s2bl", "banditnet"])
+def test_a_planted_leak_is_seen(tmp_path: Path, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = _held_out_rows()
+    monkeypatch.setattr(Fold, "holds_out", lambda self, number: np.zeros(len(number), bool))
+    before, after = _weights_of_folds(tmp_path, method, "linear", held)
+    assert not np.array_equal(before[0], after[0])
 
 
 @pytest.mark.parametrize("stream", ["off", "on"])
