@@ -105,7 +105,7 @@ def test_weights_have_a_mean_of_one_over_the_rows_of_a_fold(selective: Path) -> 
 
 
 @pytest.mark.parametrize("stream", ["off", "on"])
-@pytest.mark.parametrize("method", ["tips", "wce-s2bl", "cce-s2bl", "q-learning", "dm", "dm-s2bl"])
+@pytest.mark.parametrize("method", ["tips", "wce-s2bl", "cce-s2bl", "q-learning", "dm", "dm-s2bl", "dr", "dr-s2bl"])
 def test_the_better_action_is_chosen(selective: Path, method: str, stream: str) -> None:
     (trained,) = train_all(selective, method=method, epochs=6, lr=0.02, missing_model=True, stream=stream)
     assert _share_of_better(trained.policy) > 0.95
