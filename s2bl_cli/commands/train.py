@@ -156,6 +156,7 @@ def train(
                     **policy.hyperparameters,
                     "estimate": policy.estimate,
                     "act": policy.policy.acts.text,
+                    "findings": [finding.text for finding in policy.findings],
                     **({} if policy.choice is None else policy.choice.facts),
                 }
                 for policy, target in zip(trained, targets, strict=True)

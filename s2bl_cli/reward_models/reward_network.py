@@ -117,7 +117,7 @@ def fit_reward_network(
 def _is_worse(losses: Tensor, best: Tensor) -> bool:
     """By more than two standard errors of the paired difference."""
     difference = losses - best
-    return bool(difference.mean() > 2 * difference.std() / len(difference) ** 0.5)
+    return len(difference) > 1 and bool(difference.mean() > 2 * difference.std() / len(difference) ** 0.5)
 
 
 def _score_regressions(

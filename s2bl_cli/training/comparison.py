@@ -149,7 +149,7 @@ class Choice(NamedTuple):
         return [
             f"{'candidate':{width}}  estimated value",
             *(
-                f"{row['candidate']:{width}}  {row['value']:.4g} [{row['low']:.4g}, {row['high']:.4g}]"
+                f"{row['candidate']:{width}}  {_interval(row['value'], row['low'], row['high'])}"
                 + ("  chosen" if row["candidate"] == self.chosen else "")
                 for row in sorted(best.values(), key=lambda row: -row["value"])
             ),
@@ -159,7 +159,7 @@ class Choice(NamedTuple):
     def conclusion(self) -> str:
         if self.chosen == LOGGING_NAME:
             return "nothing was shown to beat the logging policy, so the policy is a copy of it"
-        gain = f"{self.gain:.4g} [{self.gain_low:.4g}, {self.gain_high:.4g}]"
+        gain = _interval(self.gain, self.gain_low, self.gain_high)
         if self.gain_low > 0:
             reservation = "" if self.is_reliable else "; unreliable: feedback seems to be missing selectively"
             return f"estimated to be better than the logging policy by {gain}{reservation}"
@@ -168,6 +168,13 @@ class Choice(NamedTuple):
 
 def _method(name: str) -> str:
     return name.partition(" (")[0]
+
+
+def _interval(value: float, low: float, high: float) -> str:
+    """With four digits, or more if the interval is narrow."""
+    ratio = abs(value) / (high - low) if high > low and math.isfinite(value) else 0.0
+    digits = min(15, max(4, math.ceil(math.log10(max(ratio, 1.0))) + 2))
+    return f"{value:.{digits}g} [{low:.{digits}g}, {high:.{digits}g}]"
 
 
 def _ends(estimate: Estimate) -> tuple[float, float]:

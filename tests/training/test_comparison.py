@@ -112,6 +112,12 @@ def test_table_marks_the_choice_and_has_one_line_per_method() -> None:
     assert choice.conclusion == "estimated to be better than the logging policy by 1.5 [1.5, 1.5]"
 
 
+def test_narrow_intervals_have_the_digits_that_they_need() -> None:
+    noise = np.tile([1.0, -1.0], 4)
+    comparison = _comparison(_candidate("dm (linear, argmax)", 1e7 + noise), reward=0)
+    assert Choice.of(comparison, 0).table[1].startswith("dm (linear, argmax)  10000000 [9999999.")
+
+
 def test_the_last_line_claims_no_more_than_was_shown() -> None:
     noise = np.tile([9.0, 9.0, -9.0, -9.0], 2)
     comparison = _comparison(_candidate("dm (linear, argmax)", 0.1 + noise), reward=0)

@@ -388,7 +388,8 @@ def test_summary_for_people_and_for_machines(run: Callable[..., Any], tmp_path: 
     assert told["outputs"] == targets
     assert (told["method"], told["model"], told["actions"], told["rows"]) == ("wce-s2bl", "linear", 3, 300)
     assert told["policies"][2] == {
-        "output": targets[2], "seed": 1, "lam": 0.1, "nu": 0.001, "estimate": None, "act": "softmax"
+        "output": targets[2], "seed": 1, "lam": 0.1, "nu": 0.001, "estimate": None, "act": "softmax",
+        "findings": ["undertrained: the loss would still fall after 18 steps; raise --epochs"],
     }  # fmt: skip
 
 
