@@ -23,6 +23,7 @@ TESTED_ROWS = 5_000  # with feedback, and as many without
 _LARGEST_WEIGHT = 20.0  # relative to that of a row whose probability is the overall share of known rows
 _FOLDS, _FOLD_SEED, _TEST_SEED = 5, 0xF0, 0xF1
 _ROWS_AT_ONCE = 8192
+_LEAST_KNOWN = 30
 
 Floats = npt.NDArray[np.float32]
 
@@ -81,6 +82,8 @@ def one_sided_warning(statistics: Statistics, declared_range: tuple[float, float
     """A warning with a remedy, if the known rewards are all above 0, or all below."""
     lowest, highest = statistics.cost_range
     known = len(statistics.known.c)
+    if known < _LEAST_KNOWN or lowest == highest:  # too few to tell, or nothing to learn
+        return None
     fault = one_sided_rewards((-highest, -lowest), known, statistics.rows - known, declared_range)
     if fault is None:
         return None

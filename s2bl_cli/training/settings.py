@@ -191,7 +191,7 @@ class TrainSettings:
     )
     candidates: str | None = setting(
         None,
-        f"Methods that auto compares, comma-separated (default: {','.join(PORTFOLIO)}); METHOD:MODEL for one model",
+        f"Methods that auto compares, comma-separated; METHOD:MODEL for one model (default: {','.join(PORTFOLIO)})",
         metavar="METHODS",
         panel=SELECTION,
     )

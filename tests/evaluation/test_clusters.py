@@ -139,7 +139,7 @@ def test_the_verdict_counts_clusters(run: Run, tmp_path: Path) -> None:
     ran = run(*words)
     assert "log.parquet: scored on all 1,000 rows, all with feedback, labels, 20 clusters\n" in ran.stderr
     note = _rows(tmp_path / "scores.parquet")["health", None]["note"]
-    assert re.fullmatch(r"unreliable: only \d clusters carry the estimate", note)
+    assert re.fullmatch(r"unreliable: effective sample size only \S+ of 20; only \d clusters carry the estimate", note)
     assert run(*words, "--cluster-column", "").code == 0
     assert _rows(tmp_path / "scores.parquet")["health", None]["note"].startswith("reliable: ")
 

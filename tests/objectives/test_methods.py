@@ -102,8 +102,10 @@ def test_method_is_explained(run: Callable[..., Any], monkeypatch: pytest.Monkey
     assert (ran.code, ran.stderr) == (0, "")
     assert max(map(len, ran.stdout.splitlines())) <= 80
     text, method = " ".join(ran.stdout.split()), METHODS[name]
-    assert text.startswith(
-        f"{method.title} ({name}): {method.summary} Objective: {formula(method)} Risk: {method.risk}"
+    parts = "" if method.risk == method.reg == "none" else f" Risk: {method.risk}"
+    assert text.startswith(f"{method.title} ({name}): {method.summary} Objective: {formula(method)}{parts}")
+    assert all(
+        f"{label}: {part} " in text for label, part in (("Domain", method.domain), ("Limits", method.limits)) if part
     )
     for registry, part in ((RISKS, method.risk), (RISKS, method.risk_of(True)), (REGULARISERS, method.reg)):
         assert part == "none" or registry.entries[part].summary in text

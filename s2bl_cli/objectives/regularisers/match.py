@@ -28,8 +28,11 @@ def match_exact(batch: AnyBatch, h: Numbers) -> Term:
 
     Limits: as `match`. Actions that the logging policy never takes have the weight 0.
     """
+    balance, unit = (
+        value if isinstance(value, float | int) else value.unsqueeze(-1) for value in (h.balance, h.balance_unit)
+    )  # (…, 1, 1)
     pi0 = batch.pi0.clamp(min=_TINY)
-    weight = batch.pi0 * (pi0**-h.balance / h.balance_unit).clamp(max=_LARGEST_WEIGHT)
+    weight = batch.pi0 * (pi0**-balance / unit).clamp(max=_LARGEST_WEIGHT)
     error = batch.log_policy - pi0.log()
     clipped = error.clamp(-_LARGEST_ERROR, _LARGEST_ERROR)
     return batch.policy_term((weight * clipped * (2 * error - clipped)).sum(-1), slope=2 * weight * clipped)
