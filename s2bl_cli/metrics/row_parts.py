@@ -39,7 +39,7 @@ def _in_parts(column: Column) -> Compute:
         units = len(values) if cluster is None else int(cluster.max()) + 1
         if units < _LEAST_UNITS:
             return []
-        part = part_of_units(units) if cluster is None else part_of_units(units)[cluster]
+        part = part_of_units(units)[slice(None) if cluster is None else cluster]
         counts = np.bincount(part, minlength=PARTS)
         means = np.bincount(part, values, minlength=PARTS) / counts
         return [Estimate(float(means[i]), int(counts[i]), label=i) for i in range(PARTS)]
